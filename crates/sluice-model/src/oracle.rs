@@ -1,0 +1,1 @@
+//! What must happen to a packet, answered from routes alone.
