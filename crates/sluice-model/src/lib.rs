@@ -10,3 +10,4 @@ pub mod name;
 pub mod oracle;
 pub mod route;
 pub mod settings;
+pub mod testing;
