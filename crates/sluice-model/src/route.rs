@@ -235,6 +235,13 @@ pub struct RouteChange {
     pub new: Option<Arc<Route>>,
 }
 
+impl RouteChange {
+    /// The family of the route.
+    pub fn family(&self) -> Option<Family> {
+        self.old.as_ref().or(self.new.as_ref()).map(|route| route.family)
+    }
+}
+
 /// A service's health-check node port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
