@@ -250,3 +250,6 @@ fn target(backend: Backend, peer: Peer, packet: &Packet) -> Target {
         peer: if hairpin { Peer::Masqueraded } else { peer },
     }
 }
+
+#[cfg(test)]
+mod tests;
