@@ -1,0 +1,100 @@
+//! Reading a table back into the compiler's terms.
+
+use sluice_model::fact::Family;
+use sluice_netlink::Error;
+use sluice_netlink::nft::{DataRef, ElementRef, Set, SetId as NetSet, Socket, TableId, Verdict};
+
+use super::compile::Element;
+use super::element::{ChainId, SetId, Value};
+use super::layout::{decode_endpoint, decode_key, definition};
+use super::program::{Program, REJECT, TABLE};
+use super::rule::nft_family;
+use super::tx::{ForeignElement, ObservedTable};
+
+/// Everything in a family's table; `None` where there is no such table.
+pub(super) fn table(socket: &mut Socket, family: Family) -> Result<Option<ObservedTable>, Error> {
+    let table = TableId {
+        family: nft_family(family),
+        name: TABLE,
+    };
+    let there = socket
+        .tables()?
+        .iter()
+        .any(|t| t.family == Some(table.family) && t.name == TABLE);
+    if !there {
+        return Ok(None);
+    }
+    let mut observed = ObservedTable {
+        program: program(socket, table)?,
+        ..Default::default()
+    };
+    let sets: Vec<Set> = observed.program.sets.values().cloned().collect();
+    for set in sets {
+        // A set of ours in another form makes the table be replaced: no use in reading it.
+        if let Some(id) = SetId::parse(&set.name).filter(|id| definition(family, *id) == set) {
+            elements(socket, table, (family, id), &mut observed)?;
+        }
+    }
+    Ok(Some(observed))
+}
+
+fn program(socket: &mut Socket, table: TableId<'_>) -> Result<Program, Error> {
+    let mut program = Program::default();
+    for info in socket.chains(table)? {
+        program
+            .chains
+            .insert(info.chain.name.clone(), (info.chain, Vec::new()));
+    }
+    for info in socket.rules(table)? {
+        if let Some((_, rules)) = program.chains.get_mut(&info.rule.chain) {
+            rules.push(info.rule);
+        }
+    }
+    for info in socket.sets(table)? {
+        program.sets.insert(info.set.name.clone(), info.set);
+    }
+    Ok(program)
+}
+
+fn elements(
+    socket: &mut Socket,
+    table: TableId<'_>,
+    (family, id): (Family, SetId),
+    observed: &mut ObservedTable,
+) -> Result<(), Error> {
+    let name = id.to_string();
+    let read = socket.elements_as(NetSet { table, name: &name }, |element| {
+        decode(family, id, &element).ok_or_else(|| ForeignElement {
+            set: name.clone(),
+            key: element.key.to_vec(),
+            end: element.key_end.map(<[u8]>::to_vec),
+        })
+    })?;
+    for element in read {
+        match (element, id) {
+            (Ok(element), SetId::Affinity(seconds)) => observed.clients.push((seconds, element)),
+            (Ok(element), _) => observed.elements.push(element),
+            (Err(foreign), _) => observed.foreign.push(foreign),
+        }
+    }
+    Ok(())
+}
+
+/// An element in the compiler's terms; `None` if its key is none of ours.
+pub(super) fn decode(family: Family, set: SetId, element: &ElementRef<'_>) -> Option<Element> {
+    let key = decode_key(family, set, element.key, element.key_end)?;
+    let value = match element.data {
+        DataRef::None => Value::Member,
+        DataRef::Value(bytes) => decode_endpoint(family, bytes)
+            .map_or(Value::Foreign, |(ip, port)| Value::Endpoint(ip, port)),
+        DataRef::Verdict(Verdict::Drop) => Value::Drop,
+        DataRef::Verdict(Verdict::Goto(REJECT)) => Value::Reject,
+        DataRef::Verdict(Verdict::Goto(chain)) => {
+            ChainId::parse(chain).map_or(Value::Foreign, Value::Goto)
+        }
+        DataRef::Verdict(
+            Verdict::Accept | Verdict::Return | Verdict::Continue | Verdict::Jump(_),
+        ) => Value::Foreign,
+    };
+    Some(((set, key), value))
+}
