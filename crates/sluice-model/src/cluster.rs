@@ -38,7 +38,7 @@ pub struct Cluster {
     relists: Relists,
     entries: HashMap<Arc<ObjectKey>, Box<Entry>>,
     /// The service of every slice that counts, by the slice's own key.
-    slices: HashMap<ObjectKey, Name>,
+    slices: HashMap<ObjectKey, Arc<ObjectKey>>,
     claims: Claims,
     dirty: BTreeSet<Arc<ObjectKey>>,
     surroundings: Surroundings,
@@ -179,48 +179,40 @@ impl Cluster {
     }
 
     fn set_slice(&mut self, key: ObjectKey, slice: Option<Box<Slice>>) {
-        let (service, triggered) = match slice.as_deref() {
-            Some(slice) => (slice.service.clone(), slice.triggered),
-            None => (None, None),
-        };
+        let service = slice.as_deref().and_then(|slice| slice.service.clone());
+        let triggered = slice.as_deref().and_then(|slice| slice.triggered);
         let (kept, notes) = match slice {
             Some(slice) => Kept::check(key.name.clone(), *slice, &self.settings.node_name),
             None => (None, Vec::new()),
         };
         self.board.set(Subject::Slice(key.clone()), notes);
-        let service = service.filter(|_| kept.is_some());
-        let before = self.slices.get(&key);
-        if let Some(old) = before.filter(|old| Some(*old) != service.as_ref()) {
-            let old = ObjectKey {
+        let owner = service.filter(|_| kept.is_some()).map(|service| {
+            self.key_of(&ObjectKey {
                 namespace: key.namespace.clone(),
-                name: old.clone(),
-            };
-            self.drop_slice(&key, &old);
+                name: service,
+            })
+        });
+        let before = self.slices.get(&key).map(Arc::clone);
+        if let Some(old) = before.filter(|old| Some(old) != owner.as_ref()) {
+            self.drop_slice(&key, old);
         }
-        let (Some(service), Some(kept)) = (service, kept) else {
+        let (Some(owner), Some(kept)) = (owner, kept) else {
             return;
         };
-        let owner = self.key_of(&ObjectKey {
-            namespace: key.namespace.clone(),
-            name: service.clone(),
-        });
         let entry = self.entries.entry(Arc::clone(&owner)).or_default();
-        let outcome = entry.put_slice(kept, triggered);
-        if outcome.new_trigger {
-            let times = self.triggers.entry(key.clone()).or_default();
-            times.extend(triggered);
+        if entry.put_slice(kept) {
+            self.dirty.insert(Arc::clone(&owner));
+            if let Some(time) = triggered {
+                self.triggers.entry(key.clone()).or_default().push(time);
+            }
         }
-        if outcome.changed {
-            self.dirty.insert(owner);
-        }
-        self.slices.entry(key).or_insert(service);
+        self.slices.entry(key).or_insert(owner);
     }
 
     /// Takes a slice away from its service.
-    fn drop_slice(&mut self, key: &ObjectKey, service: &ObjectKey) {
+    fn drop_slice(&mut self, key: &ObjectKey, owner: Arc<ObjectKey>) {
         self.slices.remove(key);
         self.triggers.remove(key);
-        let owner = self.key_of(service);
         if let Some(entry) = self.entries.get_mut(&owner) {
             entry.remove_slice(&key.name);
             self.dirty.insert(owner);

@@ -18,9 +18,8 @@ use super::spec::Spec;
 pub(super) struct Entry {
     /// `None` also where the Service exists but is not served.
     pub(super) spec: Option<Spec>,
-    /// Sorted by name, with their trigger times.
+    /// Sorted by name.
     slices: Vec<Kept>,
-    triggers: Vec<Option<i64>>,
     pub(super) endpoints: Option<Box<[Kept]>>,
     /// As last handed out, sorted by family, port name and protocol.
     pub(super) routes: Box<[Arc<Route>]>,
@@ -43,49 +42,25 @@ impl From<Health> for HealthCheck {
     }
 }
 
-/// What a slice brought.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PutOutcome {
-    /// Something selection reads differs.
-    pub(super) changed: bool,
-    /// It has a trigger time that it did not have before.
-    pub(super) new_trigger: bool,
-}
-
 impl Entry {
-    /// Adds or replaces a slice.
-    pub(super) fn put_slice(&mut self, slice: Kept, triggered: Option<i64>) -> PutOutcome {
+    /// Adds or replaces a slice and returns whether that makes a difference.
+    pub(super) fn put_slice(&mut self, slice: Kept) -> bool {
         match self.slices.binary_search_by(|s| s.name.cmp(&slice.name)) {
-            Ok(at) => {
-                let outcome = PutOutcome {
-                    changed: self.slices[at] != slice,
-                    new_trigger: triggered.is_some() && self.triggers[at] != triggered,
-                };
-                if outcome.changed {
-                    self.slices[at] = slice;
-                }
-                self.triggers[at] = triggered;
-                outcome
-            }
+            Ok(at) if self.slices[at] == slice => return false,
+            Ok(at) => self.slices[at] = slice,
             Err(at) => {
                 // Most services have one slice for ever.
                 self.slices.reserve_exact(1);
                 self.slices.insert(at, slice);
-                self.triggers.reserve_exact(1);
-                self.triggers.insert(at, triggered);
-                PutOutcome {
-                    changed: true,
-                    new_trigger: triggered.is_some(),
-                }
             }
         }
+        true
     }
 
     /// Takes a slice out.
     pub(super) fn remove_slice(&mut self, name: &Name) {
         if let Ok(at) = self.slices.binary_search_by(|s| s.name.cmp(name)) {
             self.slices.remove(at);
-            self.triggers.remove(at);
         }
     }
 
@@ -105,7 +80,7 @@ impl Entry {
 
     /// Whether the node's zone matters.
     pub(super) fn has_hints(&self) -> bool {
-        self.sources().iter().any(|slice| !slice.hints.is_empty())
+        self.sources().iter().any(|slice| slice.hints.is_some())
     }
 
     /// Where endpoints come from: an Endpoints object counts only while there is no slice.

@@ -5,7 +5,7 @@ use crate::fact::{Conditions, Family, Hints, Protocol};
 use crate::name::Name;
 use crate::route::Backend;
 
-use super::slices::{Kept, Target};
+use super::slices::Kept;
 
 /// One endpoint of a service port.
 #[derive(Clone, Copy, Debug)]
@@ -46,17 +46,14 @@ pub(super) fn candidates<'a>(
             .filter(|port| port.name.as_ref() == Some(name) && port.protocol == protocol);
         for port in same.filter_map(|port| port.port) {
             found.reserve(slice.endpoints.len());
-            found.extend(slice.targets().map(|(target, hints)| {
-                let &Target {
-                    ip,
-                    conditions,
-                    local,
-                } = target;
-                Candidate {
-                    backend: Backend { ip, port, local },
-                    conditions,
-                    hints,
-                }
+            found.extend(slice.targets().map(|(target, hints)| Candidate {
+                backend: Backend {
+                    ip: target.ip,
+                    port,
+                    local: target.is_local(),
+                },
+                conditions: target.conditions(),
+                hints,
             }));
         }
     }

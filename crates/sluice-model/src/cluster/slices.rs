@@ -13,17 +13,52 @@ pub(super) struct Kept {
     pub(super) family: Family,
     pub(super) ports: Box<[SlicePort]>,
     pub(super) endpoints: Box<[Target]>,
-    /// One entry per endpoint, or none at all where no endpoint has hints, as in most clusters.
-    pub(super) hints: Box<[Option<Box<Hints>>]>,
+    /// One entry per endpoint; absent where no endpoint has hints, as in most clusters.
+    #[expect(clippy::box_collection, reason = "one word in every slice, not three")]
+    pub(super) hints: Option<Box<Vec<Option<Box<Hints>>>>>,
 }
 
-/// An endpoint's address and state.
+/// An endpoint's address and state, packed: a cluster has many.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Target {
     pub(super) ip: IpAddr,
-    pub(super) conditions: Conditions,
+    flags: u8,
+}
+
+impl Target {
+    const READY: u8 = 1;
+    const SERVING: u8 = 2;
+    const TERMINATING: u8 = 4;
+    const LOCAL: u8 = 8;
+
+    fn new(endpoint: &Endpoint, here: &Name) -> Target {
+        let Conditions {
+            ready,
+            serving,
+            terminating,
+        } = endpoint.conditions;
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        Target {
+            ip: endpoint.ip,
+            flags: flag(ready, Self::READY)
+                | flag(serving, Self::SERVING)
+                | flag(terminating, Self::TERMINATING)
+                | flag(endpoint.node.as_ref() == Some(here), Self::LOCAL),
+        }
+    }
+
+    pub(super) fn conditions(self) -> Conditions {
+        Conditions {
+            ready: self.flags & Self::READY != 0,
+            serving: self.flags & Self::SERVING != 0,
+            terminating: self.flags & Self::TERMINATING != 0,
+        }
+    }
+
     /// Runs on this node.
-    pub(super) local: bool,
+    pub(super) fn is_local(self) -> bool {
+        self.flags & Self::LOCAL != 0
+    }
 }
 
 impl Kept {
@@ -45,19 +80,10 @@ impl Kept {
         let mut notes: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let ports = usable_ports(ports, &mut notes);
         let endpoints = usable_endpoints(endpoints, family, &mut notes);
-        let targets = endpoints
-            .iter()
-            .map(|endpoint| Target {
-                ip: endpoint.ip,
-                conditions: endpoint.conditions,
-                local: endpoint.node.as_ref() == Some(here),
-            })
-            .collect();
-        let hints = if endpoints.iter().any(|endpoint| endpoint.hints.is_some()) {
-            endpoints.into_iter().map(|e| e.hints).collect()
-        } else {
-            Box::default()
-        };
+        let targets = endpoints.iter().map(|e| Target::new(e, here)).collect();
+        let hinted = endpoints.iter().any(|endpoint| endpoint.hints.is_some());
+        let hints = || endpoints.into_iter().map(|e| e.hints).collect();
+        let hints = hinted.then(hints).map(Box::new);
         let kept = Kept {
             name,
             family,
@@ -69,11 +95,11 @@ impl Kept {
     }
 
     /// The endpoints with their hints.
-    pub(super) fn targets(&self) -> impl Iterator<Item = (&Target, Option<&Hints>)> {
-        self.endpoints
-            .iter()
-            .enumerate()
-            .map(|(i, target)| (target, self.hints.get(i).and_then(Option::as_deref)))
+    pub(super) fn targets(&self) -> impl Iterator<Item = (Target, Option<&Hints>)> {
+        let hints = self.hints.as_deref();
+        let hint = move |i: usize| hints.and_then(|hints| hints.get(i)?.as_deref());
+        let targets = self.endpoints.iter().enumerate();
+        targets.map(move |(i, target)| (*target, hint(i)))
     }
 }
 

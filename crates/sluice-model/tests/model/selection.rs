@@ -74,6 +74,7 @@ const CASES: &[Case] = &[
     Case { number: "32: one neither ready nor serving nor terminating", zone: None, kind: Cluster, endpoints: &["un"], cluster: &[], local: &[], refusal: Some(Refusal::Reject) },
 ];
 
+#[expect(clippy::panic, reason = "a mistake in the table above")]
 fn build(number: usize, words: &str) -> EndpointBuilder {
     let start = endpoint(&format!("10.1.2.{}", number + 1)).on("there");
     words

@@ -213,19 +213,19 @@ fn endpoints_that_nothing_uses_do_not_change_a_route() {
 
 #[test]
 fn trigger_times_are_handed_out_once_and_go_with_their_slice() {
-    let at = |time| {
-        let mut slice = part("web-1").ready("10.1.2.1", "a");
+    let at = |time, endpoint: &str| {
+        let mut slice = part("web-1").ready(endpoint, "a");
         slice.slice.triggered = Some(time);
         slice.fact()
     };
-    let (mut cluster, changes) = cluster([web().fact(), at(5)]);
+    let (mut cluster, changes) = cluster([web().fact(), at(5, "10.1.2.1")]);
     assert_eq!(changes.triggers, [5]);
-    assert_eq!(apply(&mut cluster, [at(5)]).triggers, [0i64; 0]);
-    assert_eq!(apply(&mut cluster, [at(6), at(7)]).triggers, [6, 7]);
-    assert_eq!(
-        apply(&mut cluster, [at(8), no_slice("web-1")]).triggers,
-        [0i64; 0]
-    );
+    // A slice that says nothing new needs no programming, so nothing can be late.
+    assert_eq!(apply(&mut cluster, [at(6, "10.1.2.1")]).triggers, [0i64; 0]);
+    let twice = [at(7, "10.1.2.2"), at(8, "10.1.2.3")];
+    assert_eq!(apply(&mut cluster, twice).triggers, [7, 8]);
+    let gone = [at(9, "10.1.2.4"), no_slice("web-1")];
+    assert_eq!(apply(&mut cluster, gone).triggers, [0i64; 0]);
 }
 
 #[test]
