@@ -201,9 +201,15 @@ where
         seed.deserialize(deserializer)
     })
     .map_err(|error| {
-        let place = error.location().map_or_else(Place::default, |location| {
-            place(location, chunk.lines_before)
-        });
+        // What is wrong with the document as a whole stands where it starts.
+        let start = Place {
+            line: chunk.lines_before.saturating_add(1),
+            column: 1,
+        };
+        let place = match error.location().map(|at| place(at, chunk.lines_before)) {
+            Some(place) if place.line > 0 => place,
+            Some(_) | None => start,
+        };
         SyntaxError {
             place,
             text: one_line(&error.without_snippet().to_string()),

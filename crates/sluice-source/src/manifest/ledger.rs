@@ -9,7 +9,7 @@ use crate::yaml::Place;
 
 /// What a fact is about. The order is that in which facts may safely appear: endpoints before the
 /// services that use them.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Key {
     Node(Name),
     Cidrs(Name),

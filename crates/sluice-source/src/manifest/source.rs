@@ -222,10 +222,16 @@ impl ManifestSource {
                 Ok(bytes) => {
                     let reading = objects::read_bytes(&shown, &bytes, &mut self.names);
                     update.problems.extend(reading.problems);
-                    let first = !self.ledger.holds(&name);
                     // The first reading of a broken file has nothing better to fall back to.
-                    if first || reading.outcome == Outcome::Read {
+                    if reading.outcome == Outcome::Read || !self.ledger.holds(&name) {
                         changed.push((Name::from(&*name), reading.facts));
+                    } else {
+                        update.problems.push(ManifestProblem {
+                            file: shown,
+                            place: Place::default(),
+                            object: String::new(),
+                            text: "keeps its last good objects until it can be read again".into(),
+                        });
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -121,10 +121,9 @@ impl Watch {
             events.push(Event::Anything);
             return;
         }
-        match *on {
-            On::Folder(wd) if wd == event.wd() => {}
-            On::Parent(wd) if wd == event.wd() => return,
-            On::Folder(_) | On::Parent(_) | On::Nothing => return,
+        // News of the parent needs no reading: the folder is looked for after every round.
+        if *on != On::Folder(event.wd()) {
+            return;
         }
         let ended =
             ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED | ReadFlags::UNMOUNT;
