@@ -13,6 +13,8 @@ mod routes;
 mod select;
 mod slices;
 mod spec;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

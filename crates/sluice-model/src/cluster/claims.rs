@@ -69,6 +69,12 @@ impl Claims {
             .take_while(move |claim| claim.place == place)
     }
 
+    /// Whether nobody wants anything.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+
     /// Who has a place.
     pub(super) fn holder(&self, place: Place) -> Option<&Claim> {
         self.at(place).next()

@@ -79,6 +79,12 @@ impl Board {
         });
     }
 
+    /// Whether nothing is said about anything.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.standing.is_empty() && self.untold.is_empty()
+    }
+
     /// Whether [`Board::tell`] may have something to say.
     pub(super) fn has_news(&self) -> bool {
         !self.untold.is_empty()

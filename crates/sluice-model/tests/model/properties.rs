@@ -43,6 +43,22 @@ impl World {
         facts
     }
 
+    /// Takes a fact about an object in.
+    fn take_in(&mut self, fact: &Fact) {
+        fn put<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, key: &K, value: Option<V>) {
+            map.remove(key);
+            map.extend(value.map(|value| (key.clone(), value)));
+        }
+        match fact.clone() {
+            Fact::Service(key, s) => put(&mut self.services, &key, s.map(|s| *s)),
+            Fact::Slice(key, s) => put(&mut self.slices, &key, s.map(|s| *s)),
+            Fact::Endpoints(key, parts) => put(&mut self.endpoints, &key, parts),
+            Fact::Node(_, node) => self.node = node.map(|node| *node),
+            Fact::LocalAddresses(local) => self.local = local,
+            Fact::Cidrs(..) | Fact::Begin(_) | Fact::Synced(_) => {}
+        }
+    }
+
     /// The facts that take this world away, except the node.
     fn removal(&self) -> Vec<Fact> {
         let mut facts: Vec<Fact> = Vec::new();
@@ -137,17 +153,19 @@ fn ingress() -> impl Strategy<Value = Ingress> {
     (address(), any::<bool>()).prop_map(|(ip, proxied)| Ingress { ip, proxied })
 }
 
-fn families() -> impl Strategy<Value = Vec<Family>> {
-    vec(prop::sample::select(Family::ALL.to_vec()), 0..3)
+/// As servers write them, mostly; now and then at odds with the cluster IPs.
+fn families(cluster_ips: &[IpAddr]) -> impl Strategy<Value = Vec<Family>> + use<> {
+    let matching = cluster_ips.iter().map(|ip| Family::of(*ip)).collect();
+    let odd = vec(prop::sample::select(Family::ALL.to_vec()), 0..3);
+    prop_oneof![5 => Just(matching), 1 => odd]
 }
 
 fn any_service() -> impl Strategy<Value = Service> {
     let addresses = (
-        vec(address(), 0..3),
+        vec(address(), 0..3).prop_flat_map(|ips| (families(&ips), Just(ips))),
         vec(address(), 0..3),
         vec(ingress(), 0..3),
         (any::<bool>(), vec(prefix(), 0..4)),
-        families(),
     );
     let rules = (
         option::of(0i64..3),
@@ -160,7 +178,7 @@ fn any_service() -> impl Strategy<Value = Service> {
     );
     let rest = (vec(service_port(), 0..4), problems());
     (addresses, rules, rest).prop_map(|(addresses, rules, (ports, problems))| {
-        let (cluster_ips, external_ips, ingress, (given, nets), families) = addresses;
+        let ((families, cluster_ips), external_ips, ingress, (given, nets)) = addresses;
         let (created, service_type, other_proxy, headless, policies, affinity_seconds, health) =
             rules;
         Service {
@@ -394,22 +412,25 @@ proptest! {
     }
 
     #[test]
-    fn any_world_replaced_by_a_list_is_as_from_scratch(
+    fn updates_and_then_another_list_are_as_from_scratch(
         settings in settings(),
-        before in world(),
+        mut world in world(),
         after in world(),
         updates in vec(prop_oneof![
             (object_key(), option::of(any_service().prop_map(Box::new)))
                 .prop_map(|(k, s)| Fact::Service(k, s)),
             (object_key(), option::of(any_slice().prop_map(Box::new)))
                 .prop_map(|(k, s)| Fact::Slice(k, s)),
+            any_node().prop_map(|n| Fact::Node("here".into(), Some(Box::new(n)))),
         ], 0..6),
     ) {
-        let mut cluster = from_scratch(&settings, &before);
+        let mut cluster = from_scratch(&settings, &world);
         let mut follower = Follower { routes: routes(&cluster), ..Follower::default() };
         for fact in updates {
+            world.take_in(&fact);
             cluster.apply(fact);
             follower.follow(&mut cluster);
+            prop_assert_eq!(routes(&cluster), routes(&from_scratch(&settings, &world)));
         }
         listed(after.facts()).into_iter().for_each(|fact| cluster.apply(fact));
         follower.follow(&mut cluster);
@@ -420,18 +441,20 @@ proptest! {
     #[test]
     fn a_world_taken_away_leaves_nothing(
         settings in settings(),
-        (world, removal) in world().prop_flat_map(|world| {
+        (mut world, removal) in world().prop_flat_map(|world| {
             let facts = Just(world.removal()).prop_shuffle();
             (Just(world), facts)
         }),
     ) {
-        let mut cluster = Cluster::new(settings);
+        let mut cluster = Cluster::new(settings.clone());
         let mut follower = Follower::default();
         listed(world.facts()).into_iter().for_each(|fact| cluster.apply(fact));
         follower.follow(&mut cluster);
         for fact in removal {
+            world.take_in(&fact);
             cluster.apply(fact);
             follower.follow(&mut cluster);
+            prop_assert_eq!(routes(&cluster), routes(&from_scratch(&settings, &world)));
         }
         prop_assert_eq!(follower, Follower::default());
     }

@@ -146,6 +146,18 @@ fn a_live_pod_wins_over_a_terminating_one_with_its_address_in_either_order() {
 }
 
 #[test]
+fn a_live_pod_wins_even_while_it_is_not_ready_and_the_terminating_one_is() {
+    let mut published = endpoint("10.1.2.1").terminating();
+    published.0.conditions.ready = true;
+    let live = endpoint("10.1.2.1").unready();
+    let facts = [
+        part("web-1").with(published).fact(),
+        part("web-2").with(live).fact(),
+    ];
+    assert_eq!(pool(facts), [""; 0]);
+}
+
+#[test]
 fn an_unready_duplicate_does_not_hide_a_ready_one() {
     let unready = part("web-1").with(endpoint("10.1.2.1").unready());
     let ready = part("web-2").with(endpoint("10.1.2.1"));
