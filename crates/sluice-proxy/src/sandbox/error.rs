@@ -37,13 +37,8 @@ pub enum SandboxError {
         namespace: String,
     },
     /// A link, address or route could not be made.
-    #[error("{operation}: {cause}")]
-    Link {
-        /// Operation and object.
-        operation: String,
-        /// The kernel's answer.
-        cause: String,
-    },
+    #[error(transparent)]
+    Link(#[from] sluice_netlink::Error),
     /// A kernel setting could not be written.
     #[error("cannot write {value:?} to {path}: {cause}")]
     Sysctl {
@@ -86,4 +81,24 @@ pub enum SandboxError {
         /// The kernel's answer.
         cause: io::Error,
     },
+}
+
+impl SandboxError {
+    /// The kernel does not have the protocol (SCTP, as a rule).
+    pub fn is_unsupported(&self) -> bool {
+        let cause = match self {
+            SandboxError::Serve { cause, .. } | SandboxError::Socket { cause, .. } => cause,
+            SandboxError::Forbidden { .. }
+            | SandboxError::UserNamespace { .. }
+            | SandboxError::Namespace { .. }
+            | SandboxError::ThreadDied { .. }
+            | SandboxError::Link(_)
+            | SandboxError::Sysctl { .. }
+            | SandboxError::NobodyHas(_)
+            | SandboxError::NoSource { .. }
+            | SandboxError::Specification(_) => return false,
+        };
+        let errno = rustix::io::Errno::from_io_error(cause);
+        errno == Some(rustix::io::Errno::PROTONOSUPPORT)
+    }
 }

@@ -1,11 +1,13 @@
 //! Links, addresses, routes and kernel settings of the namespace a thread is in.
 
+use std::fs;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::{fs, process};
 
 use ipnet::IpNet;
+use sluice_netlink::Error;
+use sluice_netlink::rt::{LinkChange, LinkKind, Route, RouteKind, Socket};
 
 use super::SandboxError;
 
@@ -22,11 +24,15 @@ pub(super) enum Way {
 
 /// The links of the calling thread's namespace.
 #[derive(Debug)]
-pub(super) struct Links;
+pub(super) struct Links {
+    socket: Socket,
+}
 
 impl Links {
     pub(super) fn open() -> Result<Links, SandboxError> {
-        Ok(Links)
+        Ok(Links {
+            socket: Socket::open()?,
+        })
     }
 
     /// A veth pair, one end here, the other in `there`.
@@ -36,62 +42,64 @@ impl Links {
         peer: &str,
         there: BorrowedFd<'_>,
     ) -> Result<(), SandboxError> {
-        let fd = format!("/proc/{}/fd/{}", process::id(), there.as_raw_fd());
-        ip(&[
-            "link", "add", "name", name, "type", "veth", "peer", "name", peer, "netns", &fd,
-        ])
+        let kind = LinkKind::Veth {
+            peer,
+            peer_namespace: Some(there),
+        };
+        Ok(self.socket.create_link(name, kind)?)
     }
 
     /// A bridge without spanning tree.
     pub(super) fn bridge(&mut self, name: &str) -> Result<(), SandboxError> {
-        ip(&["link", "add", "name", name, "type", "bridge"])
+        Ok(self.socket.create_link(name, LinkKind::Bridge)?)
     }
 
     pub(super) fn up(&mut self, name: &str) -> Result<(), SandboxError> {
-        ip(&["link", "set", name, "up"])
+        self.on(name, |socket, index| {
+            socket.change_link(index, LinkChange::Up)
+        })
     }
 
     pub(super) fn enslave(&mut self, name: &str, bridge: &str) -> Result<(), SandboxError> {
-        ip(&["link", "set", name, "master", bridge])
+        let master = self.socket.link_index(bridge)?;
+        self.on(name, |socket, index| {
+            socket.change_link(index, LinkChange::Master(master))
+        })
     }
 
     /// An address that is usable at once (no duplicate address detection).
     pub(super) fn address(&mut self, name: &str, address: IpNet) -> Result<(), SandboxError> {
-        ip(&["addr", "add", &address.to_string(), "dev", name])
+        self.on(name, |socket, index| {
+            socket.add_address(index, address.addr(), address.prefix_len())
+        })
     }
 
     pub(super) fn route(&mut self, to: IpNet, way: Way, link: &str) -> Result<(), SandboxError> {
-        let to = to.to_string();
-        match way {
-            Way::Link => ip(&["route", "add", &to, "dev", link]),
-            Way::Via(gateway) => ip(&[
-                "route",
-                "add",
-                &to,
-                "via",
-                &gateway.to_string(),
-                "dev",
-                link,
-            ]),
-            Way::Local => ip(&["route", "add", "local", &to, "dev", link]),
-        }
+        let (kind, gateway) = match way {
+            Way::Link => (RouteKind::Unicast, None),
+            Way::Via(gateway) => (RouteKind::Unicast, Some(gateway)),
+            Way::Local => (RouteKind::Local, None),
+        };
+        self.on(link, |socket, index| {
+            socket.add_route(&Route {
+                destination: to.addr(),
+                prefix: to.prefix_len(),
+                kind,
+                gateway,
+                index: Some(index),
+                source: None,
+            })
+        })
     }
-}
 
-/// Stands in until `sluice_netlink::rt` exists.
-fn ip(words: &[&str]) -> Result<(), SandboxError> {
-    let failed = |cause: String| SandboxError::Link {
-        operation: words.join(" "),
-        cause,
-    };
-    let output = process::Command::new("ip").args(words).output();
-    let output = output.map_err(|error| failed(error.to_string()))?;
-    if output.status.success() {
-        return Ok(());
+    fn on(
+        &mut self,
+        link: &str,
+        change: impl FnOnce(&mut Socket, u32) -> Result<(), Error>,
+    ) -> Result<(), SandboxError> {
+        let index = self.socket.link_index(link)?;
+        Ok(change(&mut self.socket, index)?)
     }
-    Err(failed(
-        String::from_utf8_lossy(&output.stderr).trim().into(),
-    ))
 }
 
 /// Writes settings under /proc/sys/net, where the kernel shows those of the thread's namespace.
