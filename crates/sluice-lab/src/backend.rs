@@ -42,7 +42,7 @@ pub struct Attempt {
     pub protocol: Protocol,
     /// How often at least, with a new connection each time.
     pub tries: u32,
-    /// Where to look for the tries being distributed.
+    /// What the tries are to find out.
     pub aim: Aim,
 }
 
@@ -66,6 +66,10 @@ pub enum Seen {
     Untouched,
     /// These endpoints answered.
     Served(BTreeMap<SocketAddr, Answers>),
+    /// Something else, in words.
+    Other(String),
+    /// This backend cannot try that, and why.
+    Untried(String),
     /// Tries ended differently; each outcome with its count.
     Mixed(BTreeMap<String, u32>),
 }
@@ -93,6 +97,8 @@ impl fmt::Display for Seen {
                 }
                 Ok(())
             }
+            Seen::Other(what) => f.write_str(what),
+            Seen::Untried(why) => write!(f, "not tried: {why}"),
             Seen::Mixed(outcomes) => {
                 let list: Vec<_> = outcomes.iter().map(|(o, n)| format!("{o} x{n}")).collect();
                 write!(f, "sometimes each of: {}", list.join("; "))

@@ -6,7 +6,9 @@
 //! [`backend`] shows with what the scenario expects.
 
 pub mod backend;
+pub mod compare;
 pub mod family;
+pub mod kernel;
 pub mod objects;
 pub mod oracle;
 pub mod report;

@@ -4,11 +4,13 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use sluice_lab::backend::Backend;
+use sluice_lab::kernel::Kernel;
 use sluice_lab::oracle::Oracle;
 use sluice_lab::{report, runner, scenario};
+use sluice_proxy::sandbox::enter_user_namespace;
 
 /// Scenarios of Kubernetes service networking, played on the oracle or on a real kernel.
 #[derive(Debug, Parser)]
@@ -78,6 +80,10 @@ fn main() -> Result<ExitCode> {
 fn open(backend: On, mode: &str) -> Result<Box<dyn Backend>> {
     match backend {
         On::Oracle => Ok(Box::new(Oracle)),
-        On::Kernel => bail!("mode {mode}: there is no kernel backend yet"),
+        On::Kernel => {
+            // Before any thread exists: the kernel refuses it afterwards.
+            enter_user_namespace()?;
+            Ok(Box::new(Kernel::new(mode)?))
+        }
     }
 }

@@ -90,7 +90,7 @@ const KINDS: [Kind; 5] = [
 ];
 
 /// A cluster whose first complete list is `facts`.
-fn listed(settings: Settings, facts: Vec<Fact>) -> Cluster {
+pub(crate) fn listed(settings: Settings, facts: Vec<Fact>) -> Cluster {
     let mut cluster = Cluster::new(settings);
     KINDS
         .into_iter()

@@ -12,12 +12,16 @@ pub fn line(verdict: &Verdict) -> String {
         variant,
         backend,
         failures,
+        untried,
     } = verdict;
     let mut text = format!("{word} {backend} {scenario} ({variant})\n");
     for failure in failures {
         for line in failure.to_string().lines() {
             text.extend(["  ", line, "\n"]);
         }
+    }
+    for what in untried {
+        text.extend(["  not tried ", what, "\n"]);
     }
     text
 }
@@ -27,7 +31,11 @@ pub fn table(verdicts: &[Verdict]) -> String {
     let backends: BTreeSet<&str> = verdicts.iter().map(|v| &*v.backend).collect();
     let mut rows: BTreeMap<&str, BTreeMap<&str, Vec<String>>> = BTreeMap::new();
     for verdict in verdicts {
-        let word = if verdict.passed() { "ok" } else { "FAILED" };
+        let word = match (verdict.passed(), verdict.untried.is_empty()) {
+            (true, true) => "ok",
+            (true, false) => "partly",
+            (false, _) => "FAILED",
+        };
         let cell = rows
             .entry(&verdict.scenario)
             .or_default()
@@ -48,11 +56,11 @@ pub fn table(verdicts: &[Verdict]) -> String {
         });
     }
     let failed = verdicts.iter().filter(|v| !v.passed()).count();
+    let untried: usize = verdicts.iter().map(|v| v.untried.len()).sum();
+    let runs = verdicts.len();
+    let scenarios = rows.len();
     text + &format!(
-        "{} scenarios, {} runs, {failed} failed
-",
-        rows.len(),
-        verdicts.len()
+        "{scenarios} scenarios, {runs} runs, {failed} failed, {untried} probes not tried\n"
     )
 }
 
@@ -69,6 +77,7 @@ mod tests {
             variant,
             backend: "oracle".to_owned(),
             failures,
+            untried: Vec::new(),
         }
     }
 
@@ -91,15 +100,17 @@ mod tests {
     #[test]
     fn the_table_has_a_row_per_scenario_and_sums() {
         let broken = Failure::Broken("no kernel".to_owned());
+        let mut partly = verdict("three", Variant::V4, Vec::new());
+        partly.untried.push("no sctp".to_owned());
         let text = table(&[
             verdict("one", Variant::V4, Vec::new()),
             verdict("one", Variant::V6, vec![broken]),
-            verdict("three", Variant::V4, Vec::new()),
+            partly,
         ]);
         let expected = "       oracle
 one    v4 ok v6 FAILED
-three  v4 ok
-2 scenarios, 3 runs, 1 failed
+three  v4 partly
+2 scenarios, 3 runs, 1 failed, 1 probes not tried
 ";
         assert_eq!(text, expected);
     }

@@ -27,6 +27,10 @@ pub const OUTSIDE: &str = "192.0.2.200";
 pub const POD_INTERFACES: &str = "pod";
 /// The bridge by which they arrive instead where detectLocalMode is BridgeInterface.
 pub const POD_BRIDGE: &str = "cbr0";
+/// Pods of other nodes.
+pub const REMOTE_PODS: &str = "198.51.100.128/25";
+/// Address of another node.
+pub const OTHER_NODE: &str = "192.0.2.12";
 /// Interface of the node by which all other packets arrive.
 pub const UPLINK: &str = "eth0";
 
@@ -37,19 +41,20 @@ impl Default for NodeSpec {
             zone: None,
             addresses: both(NODE).to_vec(),
             extra_addresses: Vec::new(),
-            pod_cidrs: LOCAL_PODS
-                .parse()
-                .into_iter()
-                .chain(twin_net(LOCAL_PODS))
-                .collect(),
+            pod_cidrs: both_nets(LOCAL_PODS),
         }
     }
 }
 
 /// An address of the lab and its IPv6 twin.
-fn both(text: &str) -> [IpAddr; 2] {
+pub fn both(text: &str) -> [IpAddr; 2] {
     let v4 = text.parse().expect("the constants above are addresses");
     [v4, family::ip(v4)]
+}
+
+/// A prefix of the lab and its IPv6 twin.
+pub fn both_nets(text: &str) -> Vec<IpNet> {
+    text.parse().into_iter().chain(twin_net(text)).collect()
 }
 
 fn twin_net(text: &str) -> Option<IpNet> {
@@ -163,11 +168,7 @@ fn detect_local(config: &ConfigSpec) -> Result<DetectLocal> {
     let detail = &config.detect_local;
     Ok(match config.detect_local_mode {
         DetectLocalMode::ClusterCIDR => DetectLocal::ClusterCidr(match &config.cluster_cidr {
-            None => ALL_PODS
-                .parse()
-                .into_iter()
-                .chain(twin_net(ALL_PODS))
-                .collect(),
+            None => both_nets(ALL_PODS),
             Some(list) => nets(list.split(',').filter(|part| !part.is_empty()))?,
         }),
         DetectLocalMode::NodeCIDR => DetectLocal::NodeCidr,

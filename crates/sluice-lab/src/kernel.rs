@@ -1,0 +1,324 @@
+//! A real kernel as a backend: namespaces for everybody in the scenario, the mode under test on
+//! the node, and real packets.
+//!
+//! Every destination that a probe names and nobody has gets a *decoy*: a pod with that address and
+//! a server on that port. So `untouched` means that the packet arrived there with its own source,
+//! and `refused` and `dropped` mean that something kept it from getting there.
+
+mod nftables;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Context, Result, bail};
+use ipnet::IpNet;
+use sluice_model::cluster::Cluster;
+use sluice_model::fact::{Fact, Protocol, Slice};
+use sluice_model::name::Names;
+use sluice_model::route::Changes;
+use sluice_proxy::sandbox::{self, Outcome, PodLink, Probe, SandboxError, World, WorldSpec};
+
+use crate::backend::{Aim, Attempt, Backend, Seen, Session};
+use crate::scenario::{DetectLocalMode, NodeSpec, Scenario};
+use crate::world::{self, Client, Place};
+use crate::{objects, oracle};
+
+/// A proxy mode that can be put on a sandbox's node.
+trait Mode {
+    /// Brings changes into force, all at once.
+    fn commit(&mut self, changes: &Changes) -> Result<()>;
+
+    /// Reads the kernel back and complains of every difference from what was intended.
+    fn verify(&mut self) -> Result<()>;
+}
+
+/// Real packets through the rules of one mode.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel {
+    mode: ModeName,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ModeName {
+    Nftables,
+}
+
+impl Kernel {
+    /// The kernel with this mode. The process must be able to make network namespaces.
+    pub fn new(mode: &str) -> Result<Kernel> {
+        match mode {
+            "nftables" => Ok(Kernel {
+                mode: ModeName::Nftables,
+            }),
+            _ => bail!("the lab cannot run mode {mode:?}, only nftables"),
+        }
+    }
+}
+
+impl Backend for Kernel {
+    fn name(&self) -> &str {
+        match self.mode {
+            ModeName::Nftables => "nftables",
+        }
+    }
+
+    fn begin(&mut self, scenario: &Scenario) -> Result<Box<dyn Session>> {
+        let plan = Plan::of(scenario)?;
+        let sandbox = World::create(&plan.spec)?;
+        let unserved = plan.serve(&sandbox)?;
+        let settings = world::settings(&scenario.node, &scenario.config)?;
+        let mode: Box<dyn Mode> = match self.mode {
+            ModeName::Nftables => {
+                let bit = scenario.config.masquerade_bit.unwrap_or(14);
+                Box::new(nftables::Nftables::on(&sandbox, bit)?)
+            }
+        };
+        let cluster = oracle::listed(settings, Vec::new());
+        Ok(Box::new(Play {
+            sandbox,
+            unserved,
+            mode,
+            cluster,
+        }))
+    }
+}
+
+/// Who must exist for a scenario.
+struct Plan {
+    spec: WorldSpec,
+    servers: BTreeSet<(Protocol, SocketAddr)>,
+}
+
+impl Plan {
+    fn of(scenario: &Scenario) -> Result<Plan> {
+        let node = &scenario.node;
+        let mut plan = Plan {
+            spec: spec(scenario)?,
+            servers: BTreeSet::new(),
+        };
+        let mut names = Names::default();
+        for list in [&scenario.objects]
+            .into_iter()
+            .chain(scenario.steps.iter().map(|s| &s.apply))
+        {
+            for fact in objects::facts(list, &mut names)? {
+                plan.endpoints(node, &fact);
+            }
+        }
+        let steps = scenario.steps.iter().flat_map(|step| &step.probes);
+        for probe in scenario.probes.iter().chain(steps) {
+            plan.client(node, &world::client(node, probe.from, probe.to.ip())?);
+            plan.decoy(probe.protocol.protocol(), probe.to);
+        }
+        Ok(plan)
+    }
+
+    fn endpoints(&mut self, node: &NodeSpec, fact: &Fact) {
+        let slices: Vec<&Slice> = match fact {
+            Fact::Slice(_, slice) => slice.iter().map(|slice| &**slice).collect(),
+            Fact::Endpoints(_, slices) => slices.iter().flatten().collect(),
+            Fact::Service(..)
+            | Fact::Node(..)
+            | Fact::Cidrs(..)
+            | Fact::LocalAddresses(_)
+            | Fact::Begin(_)
+            | Fact::Synced(_) => Vec::new(),
+        };
+        for slice in slices {
+            for endpoint in &slice.endpoints {
+                self.pod(node, endpoint.ip);
+                let numbers = slice
+                    .ports
+                    .iter()
+                    .filter_map(|p| Some((p.protocol, p.port?)));
+                let at = |(protocol, port)| (protocol, SocketAddr::new(endpoint.ip, port));
+                self.servers.extend(numbers.map(at));
+            }
+        }
+    }
+
+    fn pod(&mut self, node: &NodeSpec, ip: IpAddr) {
+        if node.pod_cidrs.iter().any(|net| net.contains(&ip)) {
+            self.spec.add_local_pods([ip]);
+        } else {
+            self.spec.add_remote_pods([ip]);
+        }
+    }
+
+    fn client(&mut self, node: &NodeSpec, client: &Client) {
+        let known = self.spec.outside.contains(&client.ip)
+            || self
+                .spec
+                .remote_pods
+                .iter()
+                .any(|net| net.contains(&client.ip));
+        match client.place {
+            Place::Node => {}
+            Place::LocalPod => self.pod(node, client.ip),
+            Place::Beyond if known => {}
+            Place::Beyond => self.spec.outside.push(client.ip),
+        }
+    }
+
+    /// A server on the destination of a probe, and a pod to run it where nobody has the address.
+    /// Loopback has none: whoever gets there unchanged finds nobody and is refused.
+    fn decoy(&mut self, protocol: Protocol, to: SocketAddr) {
+        let (ip, spec) = (to.ip(), &mut self.spec);
+        if ip.is_loopback() {
+            return;
+        }
+        let hosts = spec.outside.iter().chain(&spec.other_nodes).copied();
+        let known = spec
+            .node
+            .iter()
+            .map(IpNet::addr)
+            .chain(hosts)
+            .any(|own| own == ip)
+            || spec.remote_pods.iter().any(|net| net.contains(&ip));
+        if !known {
+            spec.add_local_pods([ip]);
+        }
+        self.servers.insert((protocol, to));
+    }
+
+    /// Starts all servers; those of the protocols returned are not there, since this kernel does
+    /// not have such sockets.
+    fn serve(&self, sandbox: &World) -> Result<BTreeSet<Protocol>> {
+        let mut unserved = BTreeSet::new();
+        for (protocol, address) in &self.servers {
+            match sandbox.serve(*protocol, *address) {
+                Ok(()) => {}
+                Err(SandboxError::Serve {
+                    protocol: Protocol::Sctp,
+                    ..
+                }) => {
+                    unserved.insert(Protocol::Sctp);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(unserved)
+    }
+}
+
+fn spec(scenario: &Scenario) -> Result<WorldSpec> {
+    let node = &scenario.node;
+    let on_link = |ip: &IpAddr| IpNet::new(*ip, if ip.is_ipv4() { 24 } else { 120 });
+    let own = node
+        .addresses
+        .iter()
+        .chain(&node.extra_addresses)
+        .map(on_link);
+    let pod_link = match scenario.config.detect_local_mode {
+        DetectLocalMode::BridgeInterface => PodLink::Bridge(world::POD_BRIDGE.to_owned()),
+        DetectLocalMode::ClusterCIDR
+        | DetectLocalMode::NodeCIDR
+        | DetectLocalMode::InterfaceNamePrefix => {
+            PodLink::Interfaces(world::POD_INTERFACES.to_owned())
+        }
+    };
+    Ok(WorldSpec {
+        node: own
+            .collect::<Result<_, _>>()
+            .context("addresses of the node")?,
+        other_nodes: world::both(world::OTHER_NODE).to_vec(),
+        outside: world::both(world::OUTSIDE).to_vec(),
+        local_pods: Vec::new(),
+        remote_pods: world::both_nets(world::REMOTE_PODS),
+        pod_link,
+    })
+}
+
+struct Play {
+    sandbox: World,
+    /// Protocols of which this kernel has no sockets.
+    unserved: BTreeSet<Protocol>,
+    mode: Box<dyn Mode>,
+    cluster: Cluster,
+}
+
+impl Session for Play {
+    fn apply(&mut self, facts: Vec<Fact>) -> Result<()> {
+        facts.into_iter().for_each(|fact| self.cluster.apply(fact));
+        self.mode.commit(&self.cluster.changes())?;
+        self.mode.verify()
+    }
+
+    fn attempt(&mut self, attempt: &Attempt) -> Result<Seen> {
+        if self.unserved.contains(&attempt.protocol) {
+            return Ok(Seen::Untried(format!(
+                "this kernel has no {} sockets",
+                attempt.protocol
+            )));
+        }
+        let probe = Probe {
+            source: Some(attempt.client.ip),
+            ..Probe::new(self.place(&attempt.client)?, attempt.protocol, attempt.to)
+        };
+        let probes = vec![probe; usize::try_from(attempt.tries)?];
+        let outcomes = match attempt.aim {
+            Aim::Reach => self.sandbox.probe_all(&probes)?,
+            // One after the other: connections made at once are not bound to stay together.
+            Aim::Stick => {
+                let one = |probe| self.sandbox.probe(probe);
+                probes.iter().map(one).collect::<Result<_, _>>()?
+            }
+        };
+        Ok(sum_up(attempt, &outcomes))
+    }
+
+    fn node_addresses(&self) -> Vec<IpAddr> {
+        self.sandbox.spec().node.iter().map(IpNet::addr).collect()
+    }
+}
+
+impl Play {
+    fn place(&self, client: &Client) -> Result<sandbox::Place> {
+        Ok(match client.place {
+            Place::Node => sandbox::Place::Node,
+            Place::LocalPod => sandbox::Place::Pod(client.ip),
+            Place::Beyond => self.sandbox.owner(client.ip)?,
+        })
+    }
+}
+
+/// One word for outcomes that agree, or all of them where they do not.
+fn sum_up(attempt: &Attempt, outcomes: &[Outcome]) -> Seen {
+    let mut kinds: BTreeMap<String, (Seen, u32)> = BTreeMap::new();
+    let mut answers: BTreeMap<SocketAddr, crate::backend::Answers> = BTreeMap::new();
+    let to_loopback = attempt.to.ip().is_loopback();
+    for outcome in outcomes {
+        let seen = match outcome {
+            Outcome::Reached { endpoint, source } if *endpoint != attempt.to => {
+                let answer = answers.entry(*endpoint).or_default();
+                answer.count += 1;
+                answer.peers.insert(source.ip());
+                continue;
+            }
+            Outcome::Reached { source, .. } if source.ip() == attempt.client.ip => Seen::Untouched,
+            Outcome::Refused if to_loopback => Seen::Untouched,
+            Outcome::Refused => Seen::Refused,
+            Outcome::TimedOut => Seen::Dropped,
+            Outcome::Reached { .. } | Outcome::Closed | Outcome::Unreachable(_) => {
+                Seen::Other(outcome.to_string())
+            }
+        };
+        kinds.entry(seen.to_string()).or_insert((seen, 0)).1 += 1;
+    }
+    if !answers.is_empty() {
+        let count = answers.values().map(|a| a.count).sum();
+        let served = Seen::Served(answers);
+        kinds.insert(served.to_string(), (served, count));
+    }
+    if kinds.len() == 1
+        && let Some((_, (seen, _))) = kinds.pop_first()
+    {
+        return seen;
+    }
+    Seen::Mixed(
+        kinds
+            .into_iter()
+            .map(|(word, (_, count))| (word, count))
+            .collect(),
+    )
+}
