@@ -155,10 +155,10 @@ impl Place<'_> {
         }
         if let Some(seconds) = self.route.affinity {
             let set = match self.at {
-                At::Vip(..) => SetId::Sticky(seconds),
-                At::NodePort(_) => SetId::StickyNodePorts(seconds),
+                At::Vip(..) => SetId::StickyIps,
+                At::NodePort(_) => SetId::StickyNodePorts,
             };
-            self.push(set, self.key(), Value::Member);
+            self.push(set, self.key(), Value::Record(seconds));
         }
     }
 

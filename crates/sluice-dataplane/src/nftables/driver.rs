@@ -10,7 +10,7 @@ use sluice_netlink::nft::{
 use sluice_netlink::{Errno, Error};
 
 use super::compile::Element;
-use super::element::{ChainId, Key, SetId, Value};
+use super::element::{ChainId, Key, SetId, Value, record_chain};
 use super::layout::{encode_endpoint, encode_key};
 use super::program::{REJECT, TABLE, kernel_option};
 use super::read;
@@ -318,6 +318,9 @@ fn encode_element(op: ElementOp, ((_, key), value): &Element) -> Encoded {
         (ElementOp::Delete | ElementOp::Destroy, _)
         | (ElementOp::Add, Value::Member | Value::Foreign) => Bytes::None,
         (ElementOp::Add, Value::Goto(chain)) => Bytes::Verdict(goto(*chain)),
+        (ElementOp::Add, Value::Record(seconds)) => {
+            Bytes::Verdict(Verdict::Goto(record_chain(*seconds)))
+        }
         (ElementOp::Add, Value::Reject) => Bytes::Verdict(Verdict::Goto(REJECT.to_owned())),
         (ElementOp::Add, Value::Drop) => Bytes::Verdict(Verdict::Drop),
         (ElementOp::Add, Value::Endpoint(ip, port)) => Bytes::Value(encode_endpoint(*ip, *port)),

@@ -36,17 +36,17 @@ pub enum SetId {
     FirewallIps,
     /// Frontend and allowed source range.
     FirewallAllow,
-    /// Frontends with affinity of so many seconds.
-    Sticky(u32),
-    /// Node ports with affinity of so many seconds.
-    StickyNodePorts(u32),
+    /// Frontends with affinity -> where their time-out's connections are recorded.
+    StickyIps,
+    /// The same for node ports.
+    StickyNodePorts,
     /// Client and frontend -> endpoint, learned by the kernel, kept so many seconds.
     Affinity(u32),
 }
 
 impl SetId {
     /// The sets that every table has.
-    pub const CONSTANT: [SetId; 13] = [
+    pub const CONSTANT: [SetId; 15] = [
         SetId::ServiceIps,
         SetId::LocalIps,
         SetId::ServiceNodePorts,
@@ -60,26 +60,21 @@ impl SetId {
         SetId::NoEndpointNodePorts,
         SetId::FirewallIps,
         SetId::FirewallAllow,
+        SetId::StickyIps,
+        SetId::StickyNodePorts,
     ];
-
-    /// The sets that an affinity time-out adds.
-    pub fn of_timeout(seconds: u32) -> [SetId; 3] {
-        [
-            SetId::Affinity(seconds),
-            SetId::Sticky(seconds),
-            SetId::StickyNodePorts(seconds),
-        ]
-    }
 
     /// Reads a name back.
     pub fn parse(name: &str) -> Option<SetId> {
-        let of_timeout = |prefix: &str| name.strip_prefix(prefix)?.parse::<u32>().ok();
         SetId::CONSTANT
             .into_iter()
             .find(|set| set.to_string() == name)
-            .or_else(|| of_timeout("affinity-").map(SetId::Affinity))
-            .or_else(|| of_timeout("sticky-nodeports-").map(SetId::StickyNodePorts))
-            .or_else(|| of_timeout("sticky-").map(SetId::Sticky))
+            .or_else(|| {
+                name.strip_prefix("affinity-")?
+                    .parse()
+                    .ok()
+                    .map(SetId::Affinity)
+            })
     }
 }
 
@@ -99,8 +94,8 @@ impl fmt::Display for SetId {
             SetId::NoEndpointNodePorts => "no-endpoint-nodeports",
             SetId::FirewallIps => "firewall-ips",
             SetId::FirewallAllow => "firewall-allow",
-            SetId::Sticky(seconds) => return write!(f, "sticky-{seconds}"),
-            SetId::StickyNodePorts(seconds) => return write!(f, "sticky-nodeports-{seconds}"),
+            SetId::StickyIps => "sticky-ips",
+            SetId::StickyNodePorts => "sticky-nodeports",
             SetId::Affinity(seconds) => return write!(f, "affinity-{seconds}"),
         })
     }
@@ -151,6 +146,8 @@ pub enum Value {
     Member,
     /// `goto` a class chain.
     Goto(ChainId),
+    /// `goto` the chain that records connections of this affinity time-out, seconds.
+    Record(u32),
     /// `goto reject-chain`.
     Reject,
     /// `drop`.
@@ -166,12 +163,23 @@ impl fmt::Display for Value {
         match self {
             Value::Member => f.write_str("member"),
             Value::Goto(chain) => write!(f, "goto {chain}"),
+            Value::Record(seconds) => write!(f, "goto {}", record_chain(*seconds)),
             Value::Reject => f.write_str("reject"),
             Value::Drop => f.write_str("drop"),
             Value::Endpoint(ip, port) => write!(f, "{ip} . {port}"),
             Value::Foreign => f.write_str("a foreign value"),
         }
     }
+}
+
+/// Name of the chain that records connections of an affinity time-out.
+pub fn record_chain(seconds: u32) -> String {
+    format!("record-{seconds}")
+}
+
+/// Reads the name of a recording chain back.
+pub fn parse_record_chain(name: &str) -> Option<u32> {
+    name.strip_prefix("record-")?.parse().ok()
 }
 
 /// A class chain: what happens before the pick, and among how many slots it picks.
@@ -321,7 +329,7 @@ mod tests {
 
     #[test]
     fn set_names_read_back() {
-        for set in SetId::CONSTANT.into_iter().chain(SetId::of_timeout(10800)) {
+        for set in SetId::CONSTANT.into_iter().chain([SetId::Affinity(10800)]) {
             assert_eq!(SetId::parse(&set.to_string()), Some(set));
         }
     }

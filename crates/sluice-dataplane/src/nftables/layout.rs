@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use sluice_model::fact::{Family, Protocol};
+use sluice_netlink::nft::userdata::{Field, typeof_map};
 use sluice_netlink::nft::{DataType, KeyLayout, Set, SetFlags};
 
 use super::element::{Key, SetId};
@@ -26,11 +27,11 @@ fn key_fields(family: Family, set: SetId) -> Vec<DataType> {
         | SetId::LocalIps
         | SetId::NoEndpointServices
         | SetId::FirewallIps
-        | SetId::Sticky(_) => vec![ip, Proto, Port],
+        | SetId::StickyIps => vec![ip, Proto, Port],
         SetId::ServiceNodePorts
         | SetId::LocalNodePorts
         | SetId::NoEndpointNodePorts
-        | SetId::StickyNodePorts(_) => vec![Proto, Port],
+        | SetId::StickyNodePorts => vec![Proto, Port],
         SetId::Endpoints => vec![ip, Proto, Port, Slot],
         SetId::NodePortEndpoints => vec![Proto, Port, Slot],
         SetId::FirewallAllow => vec![ip, Proto, Port, ip],
@@ -56,15 +57,10 @@ pub fn definition(family: Family, set: SetId) -> Set {
         | SetId::ServiceNodePorts
         | SetId::LocalNodePorts
         | SetId::NoEndpointServices
-        | SetId::NoEndpointNodePorts => Set::verdict_map(name, &key),
-        SetId::Endpoints => Set {
-            userdata: slot_map_userdata(family, SlotKey::Vip),
-            ..Set::map(name, &key, &endpoint)
-        },
-        SetId::NodePortEndpoints => Set {
-            userdata: slot_map_userdata(family, SlotKey::NodePort),
-            ..Set::map(name, &key, &endpoint)
-        },
+        | SetId::NoEndpointNodePorts
+        | SetId::StickyIps
+        | SetId::StickyNodePorts => Set::verdict_map(name, &key),
+        SetId::Endpoints | SetId::NodePortEndpoints => slot_map(name, family, set),
         SetId::Affinity(seconds) => Set {
             flags: SetFlags::MAP | SetFlags::TIMEOUT | SetFlags::EVAL,
             timeout_ms: Some(u64::from(seconds) * 1000),
@@ -72,23 +68,35 @@ pub fn definition(family: Family, set: SetId) -> Set {
             ..Set::map(name, &key, &endpoint)
         },
         SetId::FirewallAllow => Set::ranges(name, &key),
-        SetId::ClusterIps
-        | SetId::NodePortIps
-        | SetId::Hairpin
-        | SetId::FirewallIps
-        | SetId::Sticky(_)
-        | SetId::StickyNodePorts(_) => Set::keyed(name, &key),
+        SetId::ClusterIps | SetId::NodePortIps | SetId::Hairpin | SetId::FirewallIps => {
+            Set::keyed(name, &key)
+        }
     }
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum SlotKey {
-    Vip,
-    NodePort,
-}
-
-fn slot_map_userdata(_family: Family, _key: SlotKey) -> Vec<u8> {
-    Vec::new()
+/// How nft shows a slot map: with `typeof`, since a slot has no type name of its own.
+fn slot_map(name: String, family: Family, set: SetId) -> Set {
+    let daddr = match family {
+        Family::V4 => Field::IpDaddr,
+        Family::V6 => Field::Ip6Daddr,
+    };
+    let shown = [
+        daddr,
+        Field::L4Proto,
+        Field::ThDport,
+        Field::NumgenRandom(2),
+    ];
+    let shown = if set == SetId::Endpoints {
+        &shown[..]
+    } else {
+        &shown[1..]
+    };
+    let key = KeyLayout::of(&key_fields(family, set));
+    let endpoint = KeyLayout::of(&[ip_type(family), DataType::InetService]);
+    Set {
+        userdata: typeof_map(shown, &[daddr, Field::ThDport], None),
+        ..Set::map(name, &key, &endpoint)
+    }
 }
 
 /// The bytes of a key: first, and for a range last.
@@ -165,11 +173,11 @@ pub fn decode_key(family: Family, set: SetId, key: &[u8], end: Option<&[u8]>) ->
         | SetId::LocalIps
         | SetId::NoEndpointServices
         | SetId::FirewallIps
-        | SetId::Sticky(_) => Key::Vip(bytes.ip()?, bytes.proto()?, bytes.port()?),
+        | SetId::StickyIps => Key::Vip(bytes.ip()?, bytes.proto()?, bytes.port()?),
         SetId::ServiceNodePorts
         | SetId::LocalNodePorts
         | SetId::NoEndpointNodePorts
-        | SetId::StickyNodePorts(_) => Key::NodePort(bytes.proto()?, bytes.port()?),
+        | SetId::StickyNodePorts => Key::NodePort(bytes.proto()?, bytes.port()?),
         SetId::Endpoints => Key::VipSlot(bytes.ip()?, bytes.proto()?, bytes.port()?, bytes.slot()?),
         SetId::NodePortEndpoints => Key::NodePortSlot(bytes.proto()?, bytes.port()?, bytes.slot()?),
         SetId::FirewallAllow => {

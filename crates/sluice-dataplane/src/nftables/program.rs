@@ -7,7 +7,7 @@ use sluice_model::fact::{Family, Protocol};
 use sluice_model::route::{NodePortMatch, NodeView, PodMatch};
 use sluice_netlink::nft::{Chain, Expr, Hook, HookKind, Rule, Set};
 
-use super::element::{ChainId, Class, Entry, LOCAL_SLOTS, SetId};
+use super::element::{ChainId, Class, Entry, LOCAL_SLOTS, SetId, record_chain};
 use super::layout;
 use super::rule::{Field, RuleBuilder};
 
@@ -51,20 +51,16 @@ impl Program {
         timeouts: impl Iterator<Item = &'a u32>,
     ) -> Program {
         let mut program = Program::default();
-        let mut record = Vec::new();
         for set in SetId::CONSTANT {
             program.add_set(ground.family, set);
         }
         for &seconds in timeouts {
-            for set in SetId::of_timeout(seconds) {
-                program.add_set(ground.family, set);
-            }
-            record.extend(recording(ground, seconds));
+            program.add_set(ground.family, SetId::Affinity(seconds));
+            program.add_chain(&record_chain(seconds), None, recording(ground, seconds));
         }
         for (name, rules) in shared_chains(ground) {
             program.add_chain(name, None, rules);
         }
-        program.add_chain(RECORD, None, record);
         for &chain in chains {
             program.add_chain(&chain.to_string(), None, class_rules(ground, chain));
         }
@@ -72,11 +68,6 @@ impl Program {
             program.add_chain(name, Some(hook), rules);
         }
         program
-    }
-
-    /// The rules that learn affinity, for the time-outs given.
-    pub fn recording(&self) -> &[Rule] {
-        self.chains.get(RECORD).map_or(&[], |(_, rules)| rules)
     }
 
     fn add_set(&mut self, family: Family, set: SetId) {
@@ -181,24 +172,12 @@ impl RuleBuilder {
 /// visible in one packet: remembers which endpoint a client was given. Each new connection renews
 /// the time-out.
 fn recording(ground: &Ground, seconds: u32) -> Vec<RuleBuilder> {
-    let vip: &[Field] = &[Field::OrigDaddr, Field::Proto, Field::OrigDport];
-    let node_port: &[Field] = &[Field::Proto, Field::OrigDport];
-    let gates = [
-        (vip, SetId::Sticky(seconds)),
-        (node_port, SetId::StickyNodePorts(seconds)),
-    ];
-    let mut rules = Vec::new();
-    for protocol in Protocol::ALL {
-        for (key, gate) in gates {
-            rules.push(
-                RuleBuilder::new(ground.family)
-                    .protocol(protocol)
-                    .member(key, gate, Is::Yes)
-                    .learn(SetId::Affinity(seconds)),
-            );
-        }
-    }
-    rules
+    let rule = |protocol| {
+        RuleBuilder::new(ground.family)
+            .protocol(protocol)
+            .learn(SetId::Affinity(seconds))
+    };
+    Protocol::ALL.into_iter().map(rule).collect()
 }
 
 fn node_port_match(ground: &Ground) -> RuleBuilder {
@@ -229,6 +208,7 @@ fn shared_chains(ground: &Ground) -> Vec<(&'static str, Vec<RuleBuilder>)> {
         );
     }
     let pair = [Field::Saddr, Field::Daddr];
+    let asked = [Field::OrigDaddr, Field::Proto, Field::OrigDport];
     vec![
         (
             SERVICES,
@@ -238,6 +218,13 @@ fn shared_chains(ground: &Ground) -> Vec<(&'static str, Vec<RuleBuilder>)> {
             ],
         ),
         (REJECT, vec![start().reject()]),
+        (
+            RECORD,
+            vec![
+                start().vmap(&asked, SetId::StickyIps),
+                start().vmap(&asked[1..], SetId::StickyNodePorts),
+            ],
+        ),
         (
             "firewall-check",
             vec![

@@ -5,7 +5,7 @@ use sluice_netlink::Error;
 use sluice_netlink::nft::{DataRef, ElementRef, Set, SetId as NetSet, Socket, TableId, Verdict};
 
 use super::compile::Element;
-use super::element::{ChainId, SetId, Value};
+use super::element::{ChainId, SetId, Value, parse_record_chain};
 use super::layout::{decode_endpoint, decode_key, definition};
 use super::program::{Program, REJECT, TABLE};
 use super::rule::nft_family;
@@ -90,7 +90,10 @@ pub(super) fn decode(family: Family, set: SetId, element: &ElementRef<'_>) -> Op
         DataRef::Verdict(Verdict::Drop) => Value::Drop,
         DataRef::Verdict(Verdict::Goto(REJECT)) => Value::Reject,
         DataRef::Verdict(Verdict::Goto(chain)) => {
-            ChainId::parse(chain).map_or(Value::Foreign, Value::Goto)
+            let class = ChainId::parse(chain).map(Value::Goto);
+            class
+                .or_else(|| parse_record_chain(chain).map(Value::Record))
+                .unwrap_or(Value::Foreign)
         }
         DataRef::Verdict(
             Verdict::Accept | Verdict::Return | Verdict::Continue | Verdict::Jump(_),

@@ -7,7 +7,7 @@ use sluice_model::fact::{Family, Protocol};
 use sluice_model::route::{At, Backend};
 
 use super::compile::Element;
-use super::element::{Key, SetId, Value};
+use super::element::{ChainId, Key, SetId, Value, parse_record_chain};
 use super::program::Program;
 use super::table::{SlotHints, Table};
 use super::tx::{Drift, ObservedTable, Op, Part};
@@ -16,7 +16,8 @@ use crate::image::difference;
 impl Table {
     /// What turns the table as read into the intended one, and how far it was off.
     pub(super) fn resync(&mut self, observed: Option<&ObservedTable>) -> (Part, Drift) {
-        let intent = self.program();
+        let nothing = Program::default();
+        let intent = self.settle_program(observed.map_or(&nothing, |table| &table.program));
         let mut drift = Drift::default();
         let mut ops = Vec::new();
         match observed {
@@ -27,6 +28,9 @@ impl Table {
                 ops.extend(late);
             }
             other => {
+                if other.is_none() {
+                    drift.note(|| "the table is gone".into());
+                }
                 if let Some(table) = other {
                     ops.push(Op::DeleteTable);
                     drift.unexpected += table.program.chains.len() + table.program.sets.len();
@@ -41,7 +45,6 @@ impl Table {
                 }
             }
         }
-        self.settled();
         (
             Part {
                 family: self.ground.family,
@@ -170,7 +173,7 @@ fn repair_program(
         // Emptied first, so that chains and sets which only it refers to can go as well.
         early.push(Op::FlushChain(name.clone()));
         late.push(Op::DeleteChain(name.clone()));
-        if super::element::ChainId::parse(name).is_none() {
+        if ChainId::parse(name).is_none() && parse_record_chain(name).is_none() {
             drift.unexpected += 1;
             drift.note(|| format!("unexpected chain {name}"));
         }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use sluice_model::fact::{Family, Protocol};
 use sluice_model::route::{
-    At, Backend, NodePortMatch, NodeView, PoolChoice, PortKey, Route, RouteChange,
+    At, Backend, NodePortMatch, NodeView, Path, PoolChoice, PortKey, Route, RouteChange,
 };
 
 use super::compile::{Compiled, Element, Slots, compile};
-use super::element::{ChainId, Key, LOCAL_SLOTS, SetId, Value};
+use super::element::{ChainId, Key, LOCAL_SLOTS, SetId, Value, record_chain};
 use super::program::{Ground, Program};
 use super::tx::{Forget, Op, Part};
 use crate::arrange::arrange;
@@ -125,15 +125,27 @@ impl Table {
         }
     }
 
-    /// The program that the routes need now.
-    pub(super) fn program(&self) -> Program {
-        Program::new(&self.ground, self.chains.present(), self.timeouts.present())
-    }
-
-    /// Says that the kernel now has exactly [`Table::program`].
-    pub(super) fn settled(&mut self) {
+    /// The program as it should be, given the chains that the kernel has: class chains and
+    /// affinity time-outs that are idle may stay, like those that this process made itself.
+    pub(super) fn settle_program(&mut self, seen: &Program) -> Program {
         self.existing = self.chains.present().copied().collect();
         self.existing_timeouts = self.timeouts.present().copied().collect();
+        let found: BTreeSet<ChainId> = seen
+            .chains
+            .keys()
+            .filter_map(|name| ChainId::parse(name))
+            .collect();
+        let idle: BTreeSet<ChainId> = found.difference(&self.existing).copied().collect();
+        if idle.len() <= IDLE_CHAINS {
+            let whole =
+                |chain: &ChainId| chain.successor().is_none_or(|next| found.contains(&next));
+            self.existing.extend(idle.into_iter().filter(whole));
+        }
+        Program::new(
+            &self.ground,
+            self.existing.iter(),
+            self.existing_timeouts.iter(),
+        )
     }
 
     /// Every element that should be there.
@@ -244,10 +256,12 @@ impl Table {
             return;
         }
         let added = Program::new(&self.ground, new_chains.iter(), new_timeouts.iter());
-        for set in new_timeouts.iter().flat_map(|t| SetId::of_timeout(*t)) {
-            ops.extend(added.sets.get(&set.to_string()).cloned().map(Op::AddSet));
+        for seconds in &new_timeouts {
+            let set = SetId::Affinity(*seconds).to_string();
+            ops.extend(added.sets.get(&set).cloned().map(Op::AddSet));
         }
-        let names = new_chains.iter().map(ChainId::to_string);
+        let records = new_timeouts.iter().map(|seconds| record_chain(*seconds));
+        let names = records.chain(new_chains.iter().map(ChainId::to_string));
         let bodies: Vec<_> = names.filter_map(|name| added.chains.get(&name)).collect();
         ops.extend(bodies.iter().map(|(chain, _)| Op::AddChain(chain.clone())));
         ops.extend(
@@ -255,7 +269,6 @@ impl Table {
                 .iter()
                 .flat_map(|(_, rules)| rules.iter().cloned().map(Op::AddRule)),
         );
-        ops.extend(added.recording().iter().cloned().map(Op::AddRule));
     }
 
     fn sweep(&mut self) -> Vec<ChainId> {
@@ -278,31 +291,39 @@ impl Table {
 
 /// Slots for a route's endpoints: as before, or as found in the kernel, or in order.
 fn place(route: &Route, old: Option<&Slots>, hints: &SlotHints) -> Slots {
-    let pool = |choice: PoolChoice, old: Option<&[Backend]>, first: u32| {
+    let pool = |choice: PoolChoice, old: Option<&[Backend]>| {
         let old: Vec<Option<Backend>> = match old {
             Some(old) => old.iter().copied().map(Some).collect(),
-            None => hinted(route, hints, first),
+            None => hinted(route, choice, hints),
         };
         arrange(&old, route.pool(choice))
     };
     Slots {
-        cluster: pool(PoolChoice::Cluster, old.map(|s| &*s.cluster), 0),
-        local: pool(PoolChoice::Local, old.map(|s| &*s.local), LOCAL_SLOTS),
+        cluster: pool(PoolChoice::Cluster, old.map(|s| &*s.cluster)),
+        local: pool(PoolChoice::Local, old.map(|s| &*s.local)),
     }
 }
 
-fn hinted(route: &Route, hints: &SlotHints, first: u32) -> Vec<Option<Backend>> {
-    let seen = route
-        .frontends
-        .iter()
-        .find_map(|f| hints.get(&(f.at, route.key.protocol)));
-    let mut slots = vec![None; route.cluster.len().max(route.local.len())];
-    for (slot, backend) in seen.into_iter().flatten() {
-        if let Some(place) = slot
-            .checked_sub(first)
-            .and_then(|i| slots.get_mut(i as usize))
+fn hinted(route: &Route, choice: PoolChoice, hints: &SlotHints) -> Vec<Option<Backend>> {
+    let mut slots = vec![None; route.pool(choice).len()];
+    for frontend in &route.frontends {
+        let first = match (frontend.path, choice) {
+            (Path::Split, PoolChoice::Local) => LOCAL_SLOTS,
+            (Path::Split, PoolChoice::Cluster) => 0,
+            (Path::Uniform(pool, _), _) if pool == choice => 0,
+            (Path::Uniform(..), _) => continue,
+        };
+        for (slot, backend) in hints
+            .get(&(frontend.at, route.key.protocol))
+            .into_iter()
+            .flatten()
         {
-            *place = Some(*backend);
+            if let Some(place) = slot
+                .checked_sub(first)
+                .and_then(|i| slots.get_mut(i as usize))
+            {
+                *place = Some(*backend);
+            }
         }
     }
     slots
