@@ -81,9 +81,9 @@ pub(crate) struct Answer {
 fn negated(word: [u8; 4]) -> Option<Errno> {
     match i32::from_ne_bytes(word) {
         0 => None,
-        code => Some(Errno::from_raw_os_error(
-            code.checked_neg().unwrap_or(i32::MAX),
-        )),
+        // The kernel knows no other numbers (`MAX_ERRNO`), and rustix asserts that.
+        code @ -4095..=-1 => Some(Errno::from_raw_os_error(-code)),
+        _ => Some(Errno::IO),
     }
 }
 

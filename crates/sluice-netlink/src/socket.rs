@@ -92,6 +92,17 @@ impl Socket {
     }
 
     /// Joins exactly the multicast groups of this mask (bit `n - 1` is group `n`).
+    /// The same socket under another descriptor.
+    pub(crate) fn share(&self) -> Result<Socket, Errno> {
+        Ok(Socket {
+            fd: rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?,
+            sequence: self.sequence,
+            portid: self.portid,
+            send_buffer: self.send_buffer,
+            datagram: Vec::new(),
+        })
+    }
+
     pub(crate) fn set_groups(&self, mask: u32) -> Result<(), Errno> {
         net::bind(&self.fd, &SocketAddrNetlink::new(self.portid, mask))
     }

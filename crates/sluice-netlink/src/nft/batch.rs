@@ -384,3 +384,6 @@ fn element_at(message: &[u8], offset: usize) -> Option<usize> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ use crate::socket::{Received, Socket};
 const GROUP: u32 = 1 << 6;
 /// `enum nft_gen_attributes`.
 const GEN_ID: u16 = 1;
+/// The kernel fills in `task_pid_nr(current)`, which user space calls a thread id.
 const GEN_PID: u16 = 2;
 const GEN_PROCESS: u16 = 3;
 
@@ -64,9 +65,9 @@ pub enum Event {
     Generation {
         /// The new generation.
         id: u32,
-        /// Process (thread group) that did it.
-        pid: u32,
-        /// Its name.
+        /// Id of the thread that did it; of a process with one thread, the process.
+        thread: u32,
+        /// The thread's name, which is the program's unless it was given another.
         process: String,
     },
     /// Events were lost: whatever they would have told must be looked up.
@@ -104,6 +105,14 @@ impl Events {
         self.socket
             .set_groups(0)
             .map_err(|errno| Error::Open { step, errno })
+    }
+
+    /// The same socket for another thread, which then can [`leave`](Events::leave) and
+    /// [`join`](Events::join) while this one reads.
+    pub fn share(&self) -> Result<Events, Error> {
+        let step = "duplicate the descriptor";
+        let socket = self.socket.share().map_err(|errno| Error::Open { step, errno })?;
+        Ok(Events { socket })
     }
 
     /// All events that wait; empty when there are none. Never blocks.
@@ -145,7 +154,7 @@ pub(super) fn decode(message: &Message<'_>) -> Option<Event> {
         msg::NEWGEN => {
             return Some(Event::Generation {
                 id: attrs.find(GEN_ID)?.be32()?,
-                pid: attrs.find(GEN_PID).and_then(|a| a.be32()).unwrap_or(0),
+                thread: attrs.find(GEN_PID).and_then(|a| a.be32()).unwrap_or(0),
                 process: attrs
                     .find(GEN_PROCESS)
                     .and_then(|a| a.text())

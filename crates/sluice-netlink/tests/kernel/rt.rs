@@ -1,15 +1,14 @@
 //! rtnetlink against the running kernel.
 
-mod common;
-
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::thread;
 
-use common::{fresh_namespace, namespace};
 use rustix::event::{PollFd, PollFlags, poll};
 use sluice_netlink::Errno;
 use sluice_netlink::rt::{LinkChange, LinkKind, Route, RouteKind, Socket, Topic, Watch, flag};
+
+use crate::namespace::{fresh_namespace, namespace};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().expect("a literal address")

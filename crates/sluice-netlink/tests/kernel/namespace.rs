@@ -16,7 +16,6 @@ pub(crate) fn fresh_namespace() {
 }
 
 /// A descriptor of the calling thread's network namespace.
-#[allow(dead_code, reason = "not every test file moves links")]
 pub(crate) fn namespace() -> OwnedFd {
     std::fs::File::open("/proc/thread-self/ns/net")
         .expect("procfs is mounted")
