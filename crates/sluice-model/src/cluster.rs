@@ -148,6 +148,13 @@ impl Cluster {
         changes
     }
 
+    /// Whether this node's Node object exists and is not about to be removed: load balancers
+    /// should send traffic here.
+    pub fn node_eligible(&self) -> bool {
+        let node = self.surroundings.node.as_deref();
+        self.surroundings.registered && node.is_some_and(|node| !node.leaving)
+    }
+
     /// Every route as last handed out.
     pub fn routes(&self) -> impl Iterator<Item = &Arc<Route>> {
         self.entries.values().flat_map(|entry| entry.routes.iter())
@@ -256,6 +263,7 @@ impl Cluster {
             None => Vec::new(),
         };
         self.board.set(Subject::Node(name.clone()), notes);
+        self.surroundings.registered = node.is_some();
         if node.is_some() {
             self.surroundings.node = node;
             self.touch_node();

@@ -18,6 +18,8 @@ pub(super) struct Surroundings {
     /// The Node as last seen. It is kept when the object is deleted: either the machine is going,
     /// or its kubelet is about to register it again with the same addresses.
     pub(super) node: Option<Box<Node>>,
+    /// The Node object exists now.
+    pub(super) registered: bool,
     pub(super) cidrs: BTreeMap<Name, Vec<IpNet>>,
     pub(super) local_addresses: Vec<IpAddr>,
 }

@@ -12,7 +12,11 @@ fn busy() -> Cluster {
     odd.slice.problems.push(Problem::new("ports", "0", "odd"));
     odd.slice.triggered = Some(1);
     let web = |name| service(name).cluster_ip("172.30.0.1").tcp("", 80);
+    let mut unassigned = service("unassigned").tcp("", 80);
+    let problem = Problem::new("spec.clusterIP", "?", "no address");
+    unassigned.service.problems.push(problem);
     let facts = [
+        unassigned.fact(),
         web("web").affinity(0).fact(),
         web("web-too").fact(),
         odd.fact(),
@@ -38,7 +42,7 @@ fn assert_empty(cluster: &mut Cluster) {
 #[test]
 fn deleted_objects_leave_nothing_behind() {
     let mut cluster = busy();
-    for name in ["web", "web-too"] {
+    for name in ["unassigned", "web", "web-too"] {
         cluster.apply(no_service(name));
         cluster.changes();
     }

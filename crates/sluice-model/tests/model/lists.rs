@@ -113,6 +113,13 @@ fn a_change_that_is_taken_back_in_between_is_none() {
 }
 
 #[test]
+fn a_remark_that_no_longer_holds_is_not_told() {
+    let (mut cluster, _) = cluster([]);
+    let changes = apply(&mut cluster, [web().affinity(0).fact(), web().fact()]);
+    assert_eq!(changes.notices, []);
+}
+
+#[test]
 fn changes_name_the_route_before_and_after() {
     let (mut cluster, _) = cluster([web().fact()]);
     let before = route(&cluster, "default/web");

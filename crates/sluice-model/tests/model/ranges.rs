@@ -143,17 +143,23 @@ fn ranges_without_load_balancer_address_are_no_matter() {
 fn naming_the_load_balancer_address_again_does_not_get_around_the_ranges() {
     let service = balanced()
         .external_ip("203.0.113.1")
+        .load_balancer("172.30.0.1")
         .source_range("10.0.0.0/8");
     let (cluster, _) = cluster([service.fact()]);
     let route = route(&cluster, "default/web");
-    let here: Vec<_> = route
+    let guarded = Some(vec![net("10.0.0.0/8")]);
+    let listeners: Vec<_> = route
         .frontends
         .iter()
-        .filter(|f| f.at == vip("203.0.113.1", 80))
+        .map(|f| (f.at, f.scope, &f.allow))
         .collect();
-    assert_eq!(here.len(), 1);
-    assert_eq!(here[0].scope, Scope::LoadBalancer);
-    assert_eq!(here[0].allow, Some(vec![net("10.0.0.0/8")]));
+    assert_eq!(
+        listeners,
+        [
+            (vip("172.30.0.1", 80), Scope::LoadBalancer, &guarded),
+            (vip("203.0.113.1", 80), Scope::LoadBalancer, &guarded),
+        ]
+    );
 }
 
 #[test]
