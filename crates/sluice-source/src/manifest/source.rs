@@ -252,9 +252,11 @@ impl ManifestSource {
         }
         let (facts, clashes) = self.ledger.replace(changed);
         update.facts.extend(facts);
-        update
-            .problems
-            .extend(clashes.into_iter().map(|clash| self.clash_problem(clash)));
+        // A file that was moved is still remembered under its old name for a moment.
+        let leaving = |name: &Name| self.leaving.iter().any(|set| set.contains(&**name));
+        let clashes = clashes.into_iter().filter(|clash| !leaving(&clash.other));
+        let clashes = clashes.map(|clash| self.clash_problem(clash));
+        update.problems.extend(clashes);
     }
 
     fn wants(&self, name: &str) -> bool {
