@@ -193,6 +193,15 @@ mod tests {
     }
 
     #[test]
+    fn an_error_number_that_no_kernel_has_is_an_error_nevertheless() {
+        assert_eq!(negated(0i32.to_ne_bytes()), None);
+        assert_eq!(negated((-2i32).to_ne_bytes()), Some(Errno::NOENT));
+        for strange in [1, 4096, -4096, i32::MIN, i32::MAX] {
+            assert_eq!(negated(strange.to_ne_bytes()), Some(Errno::IO));
+        }
+    }
+
+    #[test]
     fn a_message_longer_than_the_datagram_ends_the_walk() {
         let mut datagram = vec![20, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(Messages(&datagram).count(), 1);

@@ -26,7 +26,7 @@ const SEND_BUFFER: usize = 1024 * 1024;
 /// Replies are there when the send returns, or the kernel is not going to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a list is read again because it changed meanwhile.
-const TRIES: u32 = 20;
+pub(crate) const TRIES: u32 = 20;
 
 /// A connected netlink socket with its receive buffer.
 #[derive(Debug)]
@@ -261,8 +261,7 @@ impl Socket {
         mut decode: impl FnMut(&Message<'_>, &mut Vec<T>) -> Result<(), &'static str>,
     ) -> Result<Vec<T>, Error> {
         for _ in 0..TRIES {
-            let mut list = Vec::new();
-            if self.exchange(what, &mut request, |message| decode(message, &mut list))? {
+            if let Some(list) = self.dump_once(what, &mut request, &mut decode)? {
                 return Ok(list);
             }
         }
@@ -270,6 +269,18 @@ impl Socket {
             what: what.to_owned(),
             tries: TRIES,
         })
+    }
+
+    /// Reads a list; `None` when the kernel says that it changed meanwhile.
+    pub(crate) fn dump_once<T>(
+        &mut self,
+        what: &str,
+        request: &mut Request,
+        mut decode: impl FnMut(&Message<'_>, &mut Vec<T>) -> Result<(), &'static str>,
+    ) -> Result<Option<Vec<T>>, Error> {
+        let mut list = Vec::new();
+        let consistent = self.exchange(what, request, |message| decode(message, &mut list))?;
+        Ok(consistent.then_some(list))
     }
 }
 

@@ -111,7 +111,10 @@ impl Events {
     /// [`join`](Events::join) while this one reads.
     pub fn share(&self) -> Result<Events, Error> {
         let step = "duplicate the descriptor";
-        let socket = self.socket.share().map_err(|errno| Error::Open { step, errno })?;
+        let socket = self
+            .socket
+            .share()
+            .map_err(|errno| Error::Open { step, errno })?;
         Ok(Events { socket })
     }
 

@@ -289,6 +289,9 @@ pub enum ElementEnd {
     Start,
     /// The first key behind a range (`NFT_SET_ELEM_INTERVAL_END`).
     End,
+    /// Neither: it stands for every key that no other element has, and its own is empty
+    /// (`NFT_SET_ELEM_CATCHALL`, `*` in nft).
+    CatchAll,
 }
 
 /// An element of a set.

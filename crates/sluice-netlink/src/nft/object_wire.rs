@@ -81,6 +81,8 @@ mod elem {
     pub(super) const KEY_END: u16 = 10;
     /// `NFT_SET_ELEM_INTERVAL_END`.
     pub(super) const END: u32 = 1;
+    /// `NFT_SET_ELEM_CATCHALL`.
+    pub(super) const CATCH_ALL: u32 = 2;
 }
 
 fn comment(attr: Option<Attr<'_>>) -> Option<&str> {
@@ -304,8 +306,11 @@ pub(super) fn put_element(w: &mut Writer<'_>, value: &ElementRef<'_>) {
     match end {
         ElementEnd::Start => {}
         ElementEnd::End => w.be32(elem::FLAGS, elem::END),
+        ElementEnd::CatchAll => w.be32(elem::FLAGS, elem::CATCH_ALL),
     }
-    expr_wire::put_value(w, elem::KEY, key);
+    if end != ElementEnd::CatchAll {
+        expr_wire::put_value(w, elem::KEY, key);
+    }
     if let Some(key_end) = key_end {
         expr_wire::put_value(w, elem::KEY_END, key_end);
     }
@@ -324,27 +329,38 @@ pub(super) fn put_element(w: &mut Writer<'_>, value: &ElementRef<'_>) {
     w.close(nest);
 }
 
+/// What others may have put into a set of ours must not hide the rest of it: an element is read
+/// as far as it is understood.
 pub(super) fn get_element(attrs: Attrs<'_>) -> Result<ElementRef<'_>, &'static str> {
     let long = |kind| attrs.find(kind).and_then(|a| a.be64());
+    let flags = attrs.find(elem::FLAGS).and_then(|a| a.be32()).unwrap_or(0);
+    let end = match (flags & elem::END, flags & elem::CATCH_ALL) {
+        (0, 0) => ElementEnd::Start,
+        (0, _) => ElementEnd::CatchAll,
+        (_, _) => ElementEnd::End,
+    };
+    let key = attrs.find(elem::KEY).and_then(|a| expr_wire::value(&a));
     Ok(ElementRef {
-        key: attrs
-            .find(elem::KEY)
-            .and_then(|a| expr_wire::value(&a))
-            .ok_or("element key")?,
-        key_end: attrs.find(elem::KEY_END).and_then(|a| expr_wire::value(&a)),
-        data: match attrs.find(elem::DATA) {
-            None => DataRef::None,
-            Some(attr) => match expr_wire::value(&attr) {
-                Some(value) => DataRef::Value(value),
-                None => DataRef::Verdict(expr_wire::verdict(&attr).ok_or("element data")?),
-            },
+        key: match end {
+            ElementEnd::Start | ElementEnd::End => key.ok_or("element key")?,
+            ElementEnd::CatchAll => &[],
         },
+        key_end: attrs.find(elem::KEY_END).and_then(|a| expr_wire::value(&a)),
+        data: attrs
+            .find(elem::DATA)
+            .map_or(DataRef::None, |attr| get_data(&attr)),
         timeout_ms: long(elem::TIMEOUT).filter(|ms| *ms != 0),
         expiration_ms: long(elem::EXPIRATION),
         comment: comment(attrs.find(elem::USERDATA)),
-        end: match attrs.find(elem::FLAGS).and_then(|a| a.be32()).unwrap_or(0) & elem::END {
-            0 => ElementEnd::Start,
-            _ => ElementEnd::End,
-        },
+        end,
     })
+}
+
+/// Verdicts other than ours (`queue`) count as none, which differs from what any of ours has.
+fn get_data<'a>(attr: &Attr<'a>) -> DataRef<'a> {
+    match (expr_wire::value(attr), expr_wire::verdict(attr)) {
+        (Some(value), _) => DataRef::Value(value),
+        (None, Some(verdict)) => DataRef::Verdict(verdict),
+        (None, None) => DataRef::None,
+    }
 }

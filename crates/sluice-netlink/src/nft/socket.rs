@@ -12,7 +12,7 @@ use super::object::{Element, ElementRef};
 use super::object_wire::{list, rule, set};
 use super::{Family, SUBSYSTEM, family_header, msg};
 use crate::error::{Aside, Error};
-use crate::message::{Answer, Messages, NLM_F_ACK, NLM_F_DUMP, NLMSG_ERROR, Request};
+use crate::message::{Answer, Message, Messages, NLM_F_ACK, NLM_F_DUMP, NLMSG_ERROR, Request};
 use crate::socket;
 use crate::wire::{Attrs, Writer};
 
@@ -46,6 +46,10 @@ impl CommitError {
             element: None,
             also: 0,
         }
+    }
+
+    fn unknown() -> Self {
+        CommitError::whole(Errno::NOBUFS)
     }
 
     /// The answer was lost, so that the batch may or may not be in force.
@@ -100,10 +104,15 @@ impl Socket {
                 ..CommitError::whole(Errno::MSGSIZE)
             });
         }
-        self.socket.drain().map_err(CommitError::whole)?;
+        // A batch that did not leave is not in doubt, unlike one whose answer is lost.
+        let not_sent = |errno| match errno {
+            Errno::NOBUFS => CommitError::whole(Errno::NOMEM),
+            other => CommitError::whole(other),
+        };
+        self.socket.drain().map_err(not_sent)?;
         self.socket
             .send(&[batch.bytes(), &self.end_mark])
-            .map_err(CommitError::whole)?;
+            .map_err(not_sent)?;
         self.answers(batch)
     }
 
@@ -114,7 +123,11 @@ impl Socket {
         let mut failures = 0;
         let mut acknowledged = false;
         loop {
-            let datagram = match self.socket.receive_now().map_err(CommitError::whole)? {
+            let datagram = match self
+                .socket
+                .receive_now()
+                .map_err(|_| CommitError::unknown())?
+            {
                 socket::Received::Datagram(datagram) => datagram,
                 socket::Received::Empty => break,
                 socket::Received::Overflow => continue,
@@ -138,7 +151,7 @@ impl Socket {
         }
         match failure {
             None if acknowledged => Ok(()),
-            None => Err(CommitError::whole(Errno::NOBUFS)),
+            None => Err(CommitError::unknown()),
             Some((sequence, answer, errno)) => {
                 let Answer {
                     errno: _,
@@ -184,7 +197,7 @@ impl Socket {
     /// All tables of all families.
     pub fn tables(&mut self) -> Result<Vec<TableInfo>, Error> {
         let request = list_request(msg::GETTABLE, None, |_| {});
-        self.socket.dump("list tables", request, |message, list| {
+        self.dump("list tables", request, |message, list| {
             list.push(dump::table(message)?);
             Ok(())
         })
@@ -231,7 +244,7 @@ impl Socket {
             w.text(list::TABLE, set.table.name);
             w.text(list::SET, set.name);
         });
-        self.socket.dump(&what, request, |message, list| {
+        self.dump(&what, request, |message, list| {
             let (_, attrs) = dump::split(message)?;
             dump::elements(attrs, |element| list.push(keep(element)))
         })
@@ -247,7 +260,7 @@ impl Socket {
         decode: impl Fn(Attrs<'_>) -> Result<T, &'static str>,
     ) -> Result<Vec<T>, Error> {
         let what = format!("list {objects} of {} {}", table.family, table.name);
-        let listed = self.socket.dump(&what, request, |message, list| {
+        let listed = self.dump(&what, request, |message, list| {
             let (family, attrs) = dump::split(message)?;
             if family == table.family.raw() && dump::table_of(attrs) == Some(table.name) {
                 list.push(decode(attrs)?);
@@ -261,6 +274,32 @@ impl Socket {
             }) => Ok(Vec::new()),
             other => other,
         }
+    }
+}
+
+impl Socket {
+    /// A list of one generation. The kernel marks a list that changed while it was read, but not
+    /// always (seen with 6.18: elements missing in lists without the mark), so that the
+    /// generation is compared as well.
+    fn dump<T>(
+        &mut self,
+        what: &str,
+        mut request: Request,
+        mut decode: impl FnMut(&Message<'_>, &mut Vec<T>) -> Result<(), &'static str>,
+    ) -> Result<Vec<T>, Error> {
+        for _ in 0..socket::TRIES {
+            let before = self.generation()?;
+            let list = self.socket.dump_once(what, &mut request, &mut decode)?;
+            if let Some(list) = list
+                && self.generation()? == before
+            {
+                return Ok(list);
+            }
+        }
+        Err(Error::Interrupted {
+            what: what.to_owned(),
+            tries: socket::TRIES,
+        })
     }
 }
 

@@ -258,10 +258,11 @@ impl fmt::Display for ElementRef<'_> {
             comment,
             end,
         } = self;
-        if *end == ElementEnd::End {
-            f.write_str("before ")?;
+        match end {
+            ElementEnd::Start => Hex(key).fmt(f)?,
+            ElementEnd::End => write!(f, "before {}", Hex(key))?,
+            ElementEnd::CatchAll => f.write_str("*")?,
         }
-        Hex(key).fmt(f)?;
         if let Some(key_end) = key_end {
             write!(f, "-{}", Hex(key_end))?;
         }

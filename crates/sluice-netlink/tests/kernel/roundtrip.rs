@@ -1,8 +1,11 @@
 //! What is written is what is read.
 
-use sluice_netlink::Errno;
-use sluice_netlink::nft::{Batch, Element, ElementOp, ElementRef, Family, Rule, Socket, Verdict};
+use sluice_netlink::nft::{
+    Batch, DataRef, Element, ElementEnd, ElementOp, ElementRef, Family, Rule, Socket, Verdict,
+};
+use sluice_netlink::{Errno, Error};
 
+use crate::listing::nft;
 use crate::namespace::fresh_namespace;
 use crate::sample::{
     TABLE, TABLE6, add_sample_elements, load_sample, sample_chains, sample_elements, sample_rules,
@@ -193,4 +196,90 @@ fn objects_go_away_by_name_and_rules_by_handle() {
         socket.elements(set("x")).unwrap_err().errno(),
         Some(Errno::NOENT)
     );
+}
+
+#[test]
+fn what_others_put_into_a_set_does_not_hide_the_rest_of_it() {
+    fresh_namespace();
+    let mut socket = Socket::open().unwrap();
+    load_sample(&mut socket, TABLE);
+    add_sample_elements(&mut socket);
+    let foreign = "add element ip kube-proxy service-ips { * : drop }
+        add rule ip kube-proxy refuse log prefix \"x\" ct mark set meta mark";
+    nft(&["-f", "-"], foreign).unwrap();
+    let elements = socket.elements(set("service-ips")).unwrap();
+    assert_eq!(elements.len(), 3);
+    let catch_all = elements
+        .iter()
+        .find(|element| element.end == ElementEnd::CatchAll)
+        .unwrap();
+    assert_eq!(catch_all.to_string(), "* : drop");
+    let rules = socket.rules(TABLE).unwrap();
+    let added = rules
+        .iter()
+        .rfind(|info| info.rule.chain == "refuse")
+        .unwrap();
+    assert_eq!(
+        added.rule.to_string(),
+        "refuse: [log]; r0 = meta mark; [ct]"
+    );
+    let mut batch = Batch::new();
+    let gone = [catch_all.as_ref()];
+    batch.elements(ElementOp::Delete, set("service-ips"), 1, gone);
+    batch.delete_rule(TABLE, "refuse", added.handle, 2);
+    socket.commit(&batch).unwrap();
+    assert_eq!(socket.elements(set("service-ips")).unwrap().len(), 2);
+}
+
+#[test]
+fn a_list_that_changes_while_it_is_read_is_read_again() {
+    fresh_namespace();
+    let mut socket = Socket::open().unwrap();
+    load_sample(&mut socket, TABLE);
+    let keys: Vec<Vec<u8>> = (0..20_000u32)
+        .map(|number| [vip_key(1, 80), number.to_ne_bytes().to_vec()].concat())
+        .collect();
+    let (old, new) = (
+        [192, 0, 2, 1, 0x1f, 0x90, 0, 0],
+        [192, 0, 2, 2, 0x1f, 0x90, 0, 0],
+    );
+    let mut batch = Batch::new();
+    let elements = keys.iter().map(|key| ElementRef::value(key, &old));
+    batch.elements(ElementOp::Add, set("endpoints"), 1, elements);
+    socket.commit(&batch).unwrap();
+    // A writer in the same namespace: threads inherit it. Every commit replaces all elements.
+    let writer = std::thread::spawn(move || {
+        let mut socket = Socket::open().unwrap();
+        let mut batch = Batch::new();
+        for round in 0..20 {
+            let (gone, come) = if round % 2 == 0 {
+                (&old, &new)
+            } else {
+                (&new, &old)
+            };
+            batch.begin(None);
+            let elements = keys.iter().map(|key| ElementRef::value(key, gone));
+            batch.elements(ElementOp::Delete, set("endpoints"), 1, elements);
+            let elements = keys.iter().map(|key| ElementRef::value(key, come));
+            batch.elements(ElementOp::Add, set("endpoints"), 2, elements);
+            socket.commit(&batch).unwrap();
+        }
+    });
+    while !writer.is_finished() {
+        let values = socket.elements_as(set("endpoints"), |element| match element.data {
+            DataRef::Value(value) => value[3],
+            DataRef::None | DataRef::Verdict(_) => 0,
+        });
+        let values = match values {
+            Ok(values) => values,
+            Err(Error::Interrupted { .. }) => continue,
+            Err(other) => panic!("{other}"),
+        };
+        assert_eq!(values.len(), 20_000);
+        assert!(
+            values.iter().all(|value| *value == values[0]),
+            "of two generations"
+        );
+    }
+    writer.join().unwrap();
 }
