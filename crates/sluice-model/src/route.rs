@@ -238,7 +238,10 @@ pub struct RouteChange {
 impl RouteChange {
     /// The family of the route.
     pub fn family(&self) -> Option<Family> {
-        self.old.as_ref().or(self.new.as_ref()).map(|route| route.family)
+        self.old
+            .as_ref()
+            .or(self.new.as_ref())
+            .map(|route| route.family)
     }
 }
 

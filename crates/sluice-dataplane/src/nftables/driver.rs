@@ -101,6 +101,20 @@ impl Driver {
         Ok(())
     }
 
+    /// Removes both tables with all that is in them; gives back how many there were.
+    pub fn remove_tables(&mut self) -> Result<usize, DriverError> {
+        let tables = self.socket.tables()?;
+        let ours = |family: &Family| {
+            let family = Some(nft_family(*family));
+            tables.iter().any(|table| table.family == family && table.name == TABLE)
+        };
+        let part = |family| Part { family, ops: vec![Op::DeleteTable], sweep: Vec::new() };
+        let parts: Vec<Part> = Family::ALL.into_iter().filter(ours).map(part).collect();
+        let removed = parts.len();
+        self.commit(&Tx { parts })?;
+        Ok(removed)
+    }
+
     fn commit_main(&mut self, tx: &Tx) -> Result<(), DriverError> {
         let forgotten = self.clients_to_forget(tx)?;
         let mut encoder = Encoder {

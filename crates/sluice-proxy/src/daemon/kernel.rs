@@ -1,0 +1,81 @@
+//! The kernel thread: one at a time, it carries out transactions and reads tables. It blocks, so
+//! that the reactor never does, and keeps its sockets open for life.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use sluice_dataplane::nftables::driver::{Driver, DriverError};
+use sluice_dataplane::nftables::tx::Tx;
+
+use crate::engine::{Failure, Input, Report};
+
+/// Work for the thread.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// Read both tables.
+    Read,
+    /// Carry this out.
+    Commit(Tx),
+}
+
+/// The other end of the thread. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    jobs: mpsc::Sender<Job>,
+}
+
+impl Kernel {
+    /// Starts the thread. Answers go to `reply`.
+    pub(super) fn start(
+        driver: Driver,
+        reply: tokio::sync::mpsc::UnboundedSender<Input>,
+    ) -> std::io::Result<Kernel> {
+        let (jobs, work) = mpsc::channel();
+        thread::Builder::new()
+            .name("kernel".into())
+            .spawn(move || run(driver, &work, &reply))?;
+        Ok(Kernel { jobs })
+    }
+
+    /// Hands a job over. Lost only if the thread is gone, and then the process is ending.
+    pub(super) fn submit(&self, job: Job) {
+        if self.jobs.send(job).is_err() {
+            tracing::error!("the kernel thread is gone");
+        }
+    }
+}
+
+fn run(
+    mut driver: Driver,
+    work: &mpsc::Receiver<Job>,
+    reply: &tokio::sync::mpsc::UnboundedSender<Input>,
+) {
+    while let Ok(job) = work.recv() {
+        let answer = match job {
+            Job::Read => Input::Observed(driver.read().map_err(failure)),
+            Job::Commit(tx) => {
+                let start = Instant::now();
+                let operations = tx.len();
+                Input::Committed(
+                    driver
+                        .commit(&tx)
+                        .map(|()| Report {
+                            operations,
+                            took: start.elapsed(),
+                        })
+                        .map_err(failure),
+                )
+            }
+        };
+        if reply.send(answer).is_err() {
+            return;
+        }
+    }
+}
+
+fn failure(error: DriverError) -> Failure {
+    Failure {
+        text: error.to_string(),
+    }
+}

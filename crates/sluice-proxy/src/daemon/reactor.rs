@@ -1,0 +1,352 @@
+//! The reactor: waits for whatever comes first, steps the engine, does what it says.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Context as _;
+use sluice_dataplane::nftables::Compiler;
+use sluice_dataplane::nftables::driver::Driver;
+use sluice_dataplane::nftables::program::TABLE;
+use sluice_model::cluster::Cluster;
+use sluice_model::fact::Fact;
+use sluice_netlink::nft;
+use sluice_netlink::rt;
+use sluice_source::manifest::{ManifestSource, Update};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::http::{self, Vitals};
+use super::kernel::{Job, Kernel};
+use super::watched::Watched;
+use super::{DaemonOptions, Progress, report};
+use crate::engine::{Effect, Engine, Input, Intruder, Message, Moment};
+
+/// What ends the reactor.
+pub(super) enum Stop {
+    /// SIGTERM or SIGINT.
+    Signals,
+    /// The handle asked, or is gone.
+    Asked(oneshot::Receiver<()>),
+}
+
+/// Ways into the reactor from the program around it.
+pub(super) struct Inlets {
+    pub(super) facts: Option<mpsc::UnboundedReceiver<Vec<Fact>>>,
+    pub(super) stop: Stop,
+}
+
+/// Translates the monotonic clock, which the engine counts by, to wall time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    start: Instant,
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where the daemon reads the clock"
+)]
+impl Clock {
+    fn start() -> Clock {
+        Clock {
+            start: Instant::now(),
+        }
+    }
+
+    pub(super) fn now(self) -> (Moment, SystemTime) {
+        (
+            Moment(self.start.elapsed().as_millis() as u64),
+            SystemTime::now(),
+        )
+    }
+
+    fn moment(self) -> Moment {
+        self.now().0
+    }
+
+    /// The wall time of a past moment, by today's clock.
+    pub(super) fn wall(self, moment: Moment) -> SystemTime {
+        let (now, wall) = self.now();
+        wall - Duration::from_millis(now.0.saturating_sub(moment.0))
+    }
+}
+
+/// Runs until stopped. `ready` is called once all sockets are open.
+pub(super) fn run(
+    options: DaemonOptions,
+    inlets: Inlets,
+    progress: watch::Sender<Progress>,
+    ready: impl FnOnce(),
+) -> anyhow::Result<()> {
+    if let Some(netns) = &options.netns {
+        rustix::thread::move_into_link_name_space(
+            std::os::fd::AsFd::as_fd(netns),
+            Some(rustix::thread::LinkNameSpaceType::Network),
+        )
+        .context("entering the network namespace")?;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async move {
+        let mut reactor = Reactor::new(options, inlets.facts, progress)?;
+        ready();
+        tokio::select! {
+            ended = reactor.run() => ended,
+            stopped = stop(inlets.stop) => stopped,
+        }
+    })
+}
+
+async fn stop(stop: Stop) -> anyhow::Result<()> {
+    match stop {
+        Stop::Asked(asked) => {
+            // Dropping the sender is how a handle asks.
+            drop(asked.await);
+            Ok(())
+        }
+        Stop::Signals => {
+            use tokio::signal::unix::{SignalKind, signal};
+            let mut terminate = signal(SignalKind::terminate()).context("SIGTERM handler")?;
+            let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT handler")?;
+            let name = tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = interrupt.recv() => "SIGINT",
+            };
+            tracing::info!("{name}: ending; the rules stay in place");
+            Ok(())
+        }
+    }
+}
+
+struct Reactor {
+    engine: Engine,
+    clock: Clock,
+    kernel: Kernel,
+    answers: mpsc::UnboundedReceiver<Input>,
+    facts: Option<mpsc::UnboundedReceiver<Vec<Fact>>>,
+    manifests: Option<Watched<ManifestSource>>,
+    changes: Watched<nft::Events>,
+    own_port: u32,
+    touched: Option<u32>,
+    addresses: Watched<rt::Watch>,
+    rt: rt::Socket,
+    wake: Option<Moment>,
+    fed: u64,
+    progress: watch::Sender<Progress>,
+    vitals: watch::Sender<Vitals>,
+}
+
+impl Reactor {
+    fn new(
+        options: DaemonOptions,
+        facts: Option<mpsc::UnboundedReceiver<Vec<Fact>>>,
+        progress: watch::Sender<Progress>,
+    ) -> anyhow::Result<Reactor> {
+        let clock = Clock::start();
+        let events = nft::Events::open().context("listening to nf_tables")?;
+        let driver = Driver::open()?.quieting(events.share().context("sharing the event socket")?);
+        let own_port = driver.port();
+        let (reply, answers) = mpsc::unbounded_channel();
+        let kernel = Kernel::start(driver, reply)?;
+        let engine = Engine::new(
+            Cluster::new(options.settings),
+            Compiler::new(options.mark),
+            options.pace,
+        );
+        let (vitals, watched) = watch::channel(Vitals {
+            health: engine.health().clone(),
+            node_eligible: false,
+        });
+        if let Some(address) = options.healthz {
+            tokio::task::spawn_local(http::serve(address, clock, watched));
+        }
+        let mut reactor = Reactor {
+            engine,
+            clock,
+            kernel,
+            answers,
+            facts,
+            manifests: None,
+            changes: Watched::new(events)?,
+            own_port,
+            touched: None,
+            addresses: Watched::new(rt::Watch::open(rt::Topic::Addresses)?)?,
+            rt: rt::Socket::open()?,
+            wake: None,
+            fed: 0,
+            progress,
+            vitals,
+        };
+        reactor.read_addresses()?;
+        if let Some(path) = &options.manifests {
+            reactor.open_manifests(path)?;
+        }
+        Ok(reactor)
+    }
+
+    fn open_manifests(&mut self, path: &Path) -> anyhow::Result<()> {
+        let mut source = ManifestSource::open(path)?;
+        let news = source.initial();
+        self.manifests = Some(Watched::new(source)?);
+        self.take_manifests(news);
+        Ok(())
+    }
+
+    fn read_manifests(&mut self) -> anyhow::Result<()> {
+        if let Some(source) = &mut self.manifests {
+            let news = source.inner.poll_changes()?;
+            self.take_manifests(news);
+        }
+        Ok(())
+    }
+
+    fn take_manifests(&mut self, news: Update) {
+        for problem in &news.problems {
+            tracing::warn!("{problem}");
+        }
+        if !news.facts.is_empty() {
+            self.step(Input::Facts(news.facts));
+        }
+    }
+
+    fn read_addresses(&mut self) -> anyhow::Result<()> {
+        let list = self
+            .rt
+            .addresses()
+            .context("listing this machine's addresses")?;
+        let mut ips: Vec<_> = list.into_iter().map(|address| address.ip).collect();
+        ips.sort_unstable();
+        ips.dedup();
+        self.step(Input::Facts(vec![Fact::LocalAddresses(ips)]));
+        Ok(())
+    }
+
+    async fn run(&mut self) -> anyhow::Result<()> {
+        loop {
+            let wake = self.wake;
+            let clock = self.clock;
+            let facts = async {
+                match &mut self.facts {
+                    Some(facts) => facts.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let manifests = async {
+                match &self.manifests {
+                    Some(source) => source.ready().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(answer) = self.answers.recv() => self.step(answer),
+                Some(batch) = facts => {
+                    self.fed += 1;
+                    self.step(Input::Facts(batch));
+                }
+                ready = manifests => {
+                    ready?;
+                    self.read_manifests()?;
+                }
+                ready = self.changes.ready() => {
+                    ready?;
+                    let events = self.changes.inner.read()?;
+                    self.kernel_changed(events);
+                }
+                ready = self.addresses.ready() => {
+                    ready?;
+                    if self.addresses.inner.changed()? {
+                        self.read_addresses()?;
+                    }
+                }
+                () = sleep_until(clock, wake) => {
+                    self.wake = None;
+                    self.step(Input::Tick);
+                }
+            }
+        }
+    }
+
+    /// Other people's changes to our tables. Their messages name the socket; the name of the
+    /// process follows with the generation that ends their transaction.
+    fn kernel_changed(&mut self, events: Vec<nft::Event>) {
+        for event in events {
+            match event {
+                nft::Event::Object { table, portid, .. } => {
+                    // Port 0 is the kernel itself: an affinity entry that a packet made.
+                    if table == TABLE && portid != 0 && portid != self.own_port {
+                        self.touched = Some(portid);
+                    }
+                }
+                nft::Event::Generation {
+                    thread, process, ..
+                } => {
+                    if self.touched.take().is_some() {
+                        let pid = thread;
+                        self.step(Input::Foreign(Intruder { pid, process }));
+                    }
+                }
+                nft::Event::Overflow => {
+                    let process = "a burst of changes that could not be followed".to_owned();
+                    self.step(Input::Foreign(Intruder { pid: 0, process }));
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        let effects = self.engine.step(self.clock.moment(), input);
+        for effect in effects {
+            match effect {
+                Effect::Read => self.kernel.submit(Job::Read),
+                Effect::Commit(tx) => self.kernel.submit(Job::Commit(tx)),
+                Effect::WakeAt(moment) => self.wake = Some(moment),
+                Effect::Say(message) => {
+                    self.count(&message);
+                    report::say(&message);
+                }
+                Effect::Settled(settled) => {
+                    tracing::debug!(operations = settled.operations, "The kernel is up to date");
+                    self.progress
+                        .send_modify(|p| p.operations += settled.operations as u64);
+                }
+            }
+        }
+        self.publish();
+    }
+
+    fn count(&mut self, message: &Message) {
+        self.progress.send_modify(|p| match message {
+            Message::Failed { .. } => p.failures += 1,
+            Message::Drifted { .. } => p.repairs += 1,
+            Message::Started { routes, .. } => p.routes = *routes,
+            Message::Notice(_) => {}
+        });
+    }
+
+    fn publish(&mut self) {
+        if self.engine.is_settled() && self.engine.cluster().is_synced() {
+            let fed = self.fed;
+            self.progress
+                .send_if_modified(|p| std::mem::replace(&mut p.settled, fed) != fed);
+        }
+        let vitals = Vitals {
+            health: self.engine.health().clone(),
+            node_eligible: self.engine.cluster().node_eligible(),
+        };
+        self.vitals.send_if_modified(|old| {
+            let changed = *old != vitals;
+            *old = vitals;
+            changed
+        });
+    }
+}
+
+async fn sleep_until(clock: Clock, wake: Option<Moment>) {
+    match wake {
+        Some(moment) => {
+            let left = moment.0.saturating_sub(clock.moment().0);
+            tokio::time::sleep(Duration::from_millis(left)).await;
+        }
+        None => std::future::pending().await,
+    }
+}
