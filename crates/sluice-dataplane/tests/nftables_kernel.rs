@@ -1,5 +1,7 @@
 //! The nftables driver on the real kernel, each test in a network namespace of its own.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::process::Command;
 use std::sync::Arc;
 
@@ -57,7 +59,7 @@ fn pool(family: Family, backends: &[u16]) -> Pool {
     let backend = |n: &u16| Backend {
         ip: ip(family, 1000 + n),
         port: 8080,
-        local: n % 2 == 0,
+        local: n.is_multiple_of(2),
     };
     Pool::new(backends.iter().map(backend).collect())
 }

@@ -46,6 +46,10 @@ impl Kernel {
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long a commit took is measured here"
+)]
 fn run(
     mut driver: Driver,
     work: &mpsc::Receiver<Job>,
@@ -53,7 +57,7 @@ fn run(
 ) {
     while let Ok(job) = work.recv() {
         let answer = match job {
-            Job::Read => Input::Observed(driver.read().map_err(failure)),
+            Job::Read => Input::Observed(driver.read().map(Box::new).map_err(failure)),
             Job::Commit(tx) => {
                 let start = Instant::now();
                 let operations = tx.len();

@@ -36,7 +36,7 @@ pub enum Input {
     /// News from a source.
     Facts(Vec<Fact>),
     /// Answer to [`Effect::Read`].
-    Observed(Result<Observed, Failure>),
+    Observed(Result<Box<Observed>, Failure>),
     /// Answer to [`Effect::Commit`].
     Committed(Result<Report, Failure>),
     /// Somebody else changed one of our tables.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluice_dataplane::nftables::Compiler;
-use sluice_dataplane::nftables::tx::{Observed, Tx};
+use sluice_dataplane::nftables::tx::Tx;
 use sluice_model::cluster::Cluster;
 use sluice_model::fact::{
     Conditions, Endpoint, Fact, Family, Kind, Protocol, Service, ServicePort, Slice, SlicePort,
@@ -99,7 +99,7 @@ fn started() -> Engine {
         engine.step(Moment(0), Input::Facts(synced()[2..].to_vec())),
         [Effect::Read]
     );
-    let effects = engine.step(Moment(1), Input::Observed(Ok(Observed::default())));
+    let effects = engine.step(Moment(1), Input::Observed(Ok(Box::default())));
     assert_eq!(commits(&effects).len(), 1);
     let effects = engine.step(Moment(2), Input::Committed(Ok(Report::default())));
     assert!(effects.iter().any(|e| matches!(e, Effect::Settled(_))));
@@ -160,7 +160,7 @@ fn a_failed_commit_is_read_back_and_retried_with_growing_pauses() {
         })
     );
     assert_eq!(engine.step(Moment(171), Input::Tick), [Effect::Read]);
-    let effects = engine.step(Moment(172), Input::Observed(Ok(Observed::default())));
+    let effects = engine.step(Moment(172), Input::Observed(Ok(Box::default())));
     assert_eq!(commits(&effects).len(), 1);
 }
 
@@ -175,7 +175,7 @@ fn somebody_elses_change_is_read_at_once_and_named() {
         engine.step(Moment(10), Input::Foreign(who.clone())),
         [Effect::Read]
     );
-    let effects = engine.step(Moment(11), Input::Observed(Ok(Observed::default())));
+    let effects = engine.step(Moment(11), Input::Observed(Ok(Box::default())));
     let named = effects.iter().any(|e| {
         matches!(e, Effect::Say(Message::Drifted { by: Some(by), drift, .. })
             if *by == who && drift.missing > 0)
