@@ -1,5 +1,6 @@
 //! The socket that reads the ruleset and commits batches.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
@@ -240,13 +241,24 @@ impl Socket {
             "list elements of {} {} {}",
             set.table.family, set.table.name, set.name
         );
-        let request = list_request(msg::GETSETELEM, Some(set.table.family), |w| {
-            w.text(list::TABLE, set.table.name);
-            w.text(list::SET, set.name);
-        });
-        self.dump(&what, request, |message, list| {
-            let (_, attrs) = dump::split(message)?;
-            dump::elements(attrs, |element| list.push(keep(element)))
+        for _ in 0..socket::TRIES {
+            let request = list_request(msg::GETSETELEM, Some(set.table.family), |w| {
+                w.text(list::TABLE, set.table.name);
+                w.text(list::SET, set.name);
+            });
+            let listed = self.dump(&what, request, |message, list| {
+                let (_, attrs) = dump::split(message)?;
+                dump::elements(attrs, |element| {
+                    list.push((fingerprint(&element), keep(element)))
+                })
+            })?;
+            if is_complete(listed.iter().map(|(fingerprint, _)| *fingerprint)) {
+                return Ok(listed.into_iter().map(|(_, kept)| kept).collect());
+            }
+        }
+        Err(Error::Interrupted {
+            what,
+            tries: socket::TRIES,
         })
     }
 
@@ -303,6 +315,24 @@ impl Socket {
     }
 }
 
+/// Tells the elements of a set apart; only within one process.
+fn fingerprint(element: &ElementRef<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (element.key, element.end).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Whether no element is listed twice.
+///
+/// The kernel resizes hash tables behind a commit, and a list that is read meanwhile goes on in
+/// the new table after as many elements as it has told: with the right count, it has some twice
+/// and misses as many (seen with 6.18: 56,246 listed, 49,359 distinct).
+fn is_complete(fingerprints: impl Iterator<Item = u64>) -> bool {
+    let mut fingerprints: Vec<u64> = fingerprints.collect();
+    fingerprints.sort_unstable();
+    fingerprints.is_sorted_by(|left, right| left < right)
+}
+
 fn list_request(kind: u16, family: Option<Family>, fill: impl FnOnce(&mut Writer<'_>)) -> Request {
     Request::new(SUBSYSTEM | kind, NLM_F_DUMP, &family_header(family), fill)
 }
@@ -310,5 +340,27 @@ fn list_request(kind: u16, family: Option<Family>, fill: impl FnOnce(&mut Writer
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nft::ElementEnd;
+
+    #[test]
+    fn a_list_with_an_element_twice_is_not_complete() {
+        let start = ElementRef::key(&[10, 0, 0, 0]);
+        let end = ElementRef {
+            end: ElementEnd::End,
+            ..start
+        };
+        let complete = |list: &[ElementRef<'_>]| is_complete(list.iter().map(fingerprint));
+        assert!(complete(&[]));
+        assert!(
+            complete(&[start, end]),
+            "a range that ends where the next one starts"
+        );
+        assert!(!complete(&[start, end, start]));
     }
 }
