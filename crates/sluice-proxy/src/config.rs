@@ -274,7 +274,8 @@ impl Config {
             ("logging.vmodule", self.logging.vmodule.is_empty()),
             (
                 "metricsBindAddress",
-                self.metrics_bind_address == default.metrics_bind_address,
+                self.metrics_bind_address.ip().is_loopback()
+                    && self.metrics_bind_address.port() == default.metrics_bind_address.port(),
             ),
             ("bindAddressHardFail", !self.bind_address_hard_fail),
             ("enableProfiling", !self.enable_profiling),

@@ -4,6 +4,7 @@
 //! what it writes into [`Typed`]. clap does the reading and the help page.
 
 mod table;
+mod value;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -125,7 +126,7 @@ impl Invocation {
                 .filter(|value| !value.is_empty())
                 .map(PathBuf::from)
         };
-        let on = |name| last(name).is_some_and(|value| table::boolean(value) == Ok(true));
+        let on = |name| last(name).is_some_and(|value| value::boolean(value) == Ok(true));
         if let Some(value) = last("version").filter(|value| *value != "false") {
             return Ok(Invocation::print(version(value)));
         }

@@ -57,6 +57,9 @@ pub fn read(file: &str, text: &str) -> Result<(Typed, Vec<ConfigNote>), ConfigEr
         errors: Vec::new(),
     };
     let typed = reader.configuration(Field::root(&root));
+    // Keys are read by their meaning; people read a file from its top.
+    reader.notes.sort_by_key(|note| note.place);
+    reader.errors.sort_by_key(|note| note.place);
     if reader.errors.is_empty() {
         Ok((typed, reader.notes))
     } else {
@@ -227,7 +230,8 @@ impl Reader<'_> {
                 bind_address: top.text("bindAddress"),
                 healthz_bind_address: top.text("healthzBindAddress"),
                 metrics_bind_address: top.text("metricsBindAddress"),
-                healthz_off: false,
+                healthz_port: None,
+                metrics_port: None,
                 bind_address_hard_fail: top.flag("bindAddressHardFail"),
                 enable_profiling: top.flag("enableProfiling"),
                 show_hidden_metrics: top.text("showHiddenMetricsForVersion"),

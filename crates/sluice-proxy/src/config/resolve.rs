@@ -238,14 +238,15 @@ fn bind_address(typed: &Typed, errors: &mut Errors) -> IpAddr {
 }
 
 fn healthz(typed: &Typed, bind: IpAddr, errors: &mut Errors) -> Option<SocketAddr> {
-    if typed.healthz_off {
+    let port = typed.healthz_port.unwrap_or(HEALTHZ_PORT);
+    if port == 0 {
         return None;
     }
     let default = match bind {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
-    let default = SocketAddr::new(default, HEALTHZ_PORT);
+    let default = SocketAddr::new(default, port);
     let text = set(&typed.healthz_bind_address);
     Some(address("healthzBindAddress", text, default, errors))
 }
@@ -255,7 +256,8 @@ fn metrics(typed: &Typed, bind: IpAddr, errors: &mut Errors) -> SocketAddr {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
     };
-    let default = SocketAddr::new(default, METRICS_PORT);
+    let port = typed.metrics_port.filter(|port| *port != 0);
+    let default = SocketAddr::new(default, port.unwrap_or(METRICS_PORT));
     let text = set(&typed.metrics_bind_address);
     address("metricsBindAddress", text, default, errors)
 }

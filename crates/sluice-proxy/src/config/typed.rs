@@ -21,8 +21,10 @@ pub struct Typed {
     pub healthz_bind_address: Option<String>,
     /// metricsBindAddress.
     pub metrics_bind_address: Option<String>,
-    /// `--healthz-port=0`: no health server. There is no such key in a file.
-    pub healthz_off: bool,
+    /// `--healthz-port`: port of an address without one, 0 for no health server. No key of a file.
+    pub healthz_port: Option<u16>,
+    /// `--metrics-port`: port of an address without one, 0 without effect. No key of a file.
+    pub metrics_port: Option<u16>,
     /// bindAddressHardFail.
     pub bind_address_hard_fail: Option<bool>,
     /// enableProfiling.

@@ -1,8 +1,7 @@
 //! Every flag.
 
-use std::collections::BTreeMap;
-
-use crate::config::{Span, Typed};
+use super::value::{boolean, gates, int, list, port, span, vmodule};
+use crate::config::Typed;
 
 /// A flag: how it is written, what it says in the help page, what it does.
 pub(super) struct Flag {
@@ -66,80 +65,6 @@ fn nowhere(_: &str, _: &mut Typed) -> Result<(), &'static str> {
 
 fn switch_nowhere(value: &str, _: &mut Typed) -> Result<(), &'static str> {
     boolean(value).map(drop)
-}
-
-/// Go's spellings of a boolean.
-pub(super) fn boolean(value: &str) -> Result<bool, &'static str> {
-    match value {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("must be true or false"),
-    }
-}
-
-fn int(value: &str) -> Result<i64, &'static str> {
-    let number: Result<i32, _> = value.parse();
-    number
-        .map(i64::from)
-        .map_err(|_| "must be a whole number of 32 bits")
-}
-
-fn span(value: &str) -> Result<Span, &'static str> {
-    Span::parse(value).ok_or("must be a duration such as 30s, 5m or 1h30m")
-}
-
-fn list(value: &str) -> Vec<String> {
-    value
-        .split(',')
-        .filter(|part| !part.is_empty())
-        .map(str::to_owned)
-        .collect()
-}
-
-fn gates(value: &str) -> Result<BTreeMap<String, bool>, &'static str> {
-    let why = "must be a list such as GateA=true,GateB=false";
-    let parts = list(value).into_iter();
-    parts
-        .map(|part| {
-            let (name, on) = part.split_once('=').ok_or(why)?;
-            Ok((name.trim().to_owned(), boolean(on.trim())?))
-        })
-        .collect()
-}
-
-fn vmodule(value: &str) -> Result<Vec<(String, i64)>, &'static str> {
-    let why = "must be a list such as proxier=4,endpoints*=2";
-    let parts = list(value).into_iter();
-    parts
-        .map(|part| {
-            let (pattern, level) = part.split_once('=').ok_or(why)?;
-            Ok((
-                pattern.to_owned(),
-                level.parse::<u32>().map_err(|_| why)?.into(),
-            ))
-        })
-        .collect()
-}
-
-/// A port flag of old: 0 turns the server off. Any other number would only count for an address
-/// without a port, and a defaulted address carries one already; here it counts.
-fn port(value: &str, address: &mut Option<String>, default: &str) -> Result<bool, &'static str> {
-    let number: u16 = value
-        .parse()
-        .map_err(|_| "must be a port from 0 to 65535")?;
-    if number == 0 {
-        return Ok(true);
-    }
-    let given = address.get_or_insert_with(|| default.to_owned());
-    let colon = if given.contains(':') {
-        format!("[{given}]")
-    } else {
-        given.clone()
-    };
-    if sluice_model::fact::parse_ip(given).is_some() {
-        *given = format!("{colon}:{number}");
-    }
-    Ok(false)
 }
 
 /// Sets a field to what the value says. A macro since every field has its own type and place.
@@ -588,17 +513,14 @@ pub(super) const FLAGS: &[Flag] = &[
         One("PORT"),
         WithoutConfig,
         "Deprecated: port of the health server, 0 for none",
-        |value, typed| {
-            typed.healthz_off = port(value, &mut typed.healthz_bind_address, "0.0.0.0")?;
-            Ok(())
-        },
+        set!(port => healthz_port),
     ),
     flag(
         "metrics-port",
         One("PORT"),
         WithoutConfig,
         "Deprecated: port of the metrics server; 0 is ignored",
-        |value, typed| port(value, &mut typed.metrics_bind_address, "127.0.0.1").map(drop),
+        set!(port => metrics_port),
     ),
     flag(
         "machine-id-file",
