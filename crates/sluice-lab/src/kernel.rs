@@ -9,6 +9,7 @@ mod nftables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ipnet::IpNet;
@@ -65,6 +66,7 @@ impl Backend for Kernel {
     fn begin(&mut self, scenario: &Scenario) -> Result<Box<dyn Session>> {
         let plan = Plan::of(scenario)?;
         let sandbox = World::create(&plan.spec)?;
+        settle(&sandbox)?;
         let unserved = plan.serve(&sandbox)?;
         let settings = world::settings(&scenario.node, &scenario.config)?;
         let mode: Box<dyn Mode> = match self.mode {
@@ -145,6 +147,8 @@ impl Plan {
         }
     }
 
+    /// A client beyond the node never shares a namespace with an endpoint beyond it, or the answer
+    /// would take the short way, past the node. So clients are `outside`, pods among them too.
     fn client(&mut self, node: &NodeSpec, client: &Client) {
         let known = self.spec.outside.contains(&client.ip)
             || self
@@ -224,9 +228,43 @@ fn spec(scenario: &Scenario) -> Result<WorldSpec> {
         other_nodes: world::both(world::OTHER_NODE).to_vec(),
         outside: world::both(world::OUTSIDE).to_vec(),
         local_pods: Vec::new(),
-        remote_pods: world::both_nets(world::REMOTE_PODS),
+        remote_pods: Vec::new(),
         pod_link,
     })
+}
+
+/// Waits until every link carries packets: a new one drops them until the kernel has seen both of
+/// its ends up, and neighbours must have found each other. Whoever refuses a connection that nobody
+/// serves has been reached and has been heard.
+fn settle(sandbox: &World) -> Result<()> {
+    const ROUNDS: usize = 40;
+    let spec = sandbox.spec();
+    let everybody = spec.local_pods.iter().flatten();
+    let everybody = everybody.chain(&spec.outside).chain(&spec.other_nodes);
+    let ask = |ip: &IpAddr| Probe {
+        timeout: Duration::from_millis(250),
+        ..Probe::new(sandbox::Place::Node, Protocol::Tcp, (*ip, 1).into())
+    };
+    let mut silent: Vec<Probe> = everybody.map(ask).collect();
+    for _ in 0..ROUNDS {
+        let heard = sandbox.probe_all(&silent)?;
+        let waiting = silent
+            .iter()
+            .zip(heard)
+            .filter(|(_, outcome)| *outcome != Outcome::Refused);
+        silent = waiting.map(|(probe, _)| *probe).collect();
+        if silent.is_empty() {
+            return Ok(());
+        }
+    }
+    let who: Vec<_> = silent
+        .iter()
+        .map(|probe| probe.to.ip().to_string())
+        .collect();
+    bail!(
+        "the sandbox does not settle: {} cannot be reached",
+        who.join(", ")
+    )
 }
 
 struct Play {
@@ -253,6 +291,7 @@ impl Session for Play {
         }
         let probe = Probe {
             source: Some(attempt.client.ip),
+            timeout: PATIENCE,
             ..Probe::new(self.place(&attempt.client)?, attempt.protocol, attempt.to)
         };
         let probes = vec![probe; usize::try_from(attempt.tries)?];
@@ -281,6 +320,12 @@ impl Play {
         })
     }
 }
+
+/// How long to wait for an answer before a packet counts as dropped. More than a second, since an
+/// ICMPv6 error that comes back while connect(2) still holds the socket, as it does between
+/// namespaces, is taken note of by TCP only with the next SYN; and a busy machine is no dropped
+/// packet.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// One word for outcomes that agree, or all of them where they do not.
 fn sum_up(attempt: &Attempt, outcomes: &[Outcome]) -> Seen {

@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use sluice_lab::backend::Backend;
 use sluice_lab::kernel::Kernel;
 use sluice_lab::oracle::Oracle;
+use sluice_lab::runner::Verdict;
 use sluice_lab::{report, runner, scenario};
 use sluice_proxy::sandbox::enter_user_namespace;
 
@@ -37,6 +38,9 @@ enum Act {
         /// The proxy mode under test, with `--backend kernel`.
         #[arg(long, default_value = "nftables")]
         mode: String,
+        /// How many scenarios are played at the same time; on a kernel most of it is waiting.
+        #[arg(long, default_value_t = 8)]
+        jobs: usize,
         /// Scenario files, and folders of them.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
@@ -58,18 +62,23 @@ fn main() -> Result<ExitCode> {
     let Act::Run {
         backend,
         mode,
+        jobs,
         paths,
     } = act;
-    let mut backend = open(backend, &mode)?;
-    let mut verdicts = Vec::new();
-    for filed in scenario::load(&paths)? {
-        for verdict in runner::run(&filed.scenario, &mut *backend) {
-            write!(stdout(), "{}", report::line(&verdict))?;
-            verdicts.push(verdict);
-        }
+    if let On::Kernel = backend {
+        // Before any thread exists: the kernel refuses it afterwards.
+        enter_user_namespace()?;
     }
-    write!(stdout(), "\n{}", report::table(&verdicts))?;
-    let passed = verdicts.iter().all(runner::Verdict::passed);
+    let open = || -> Result<Box<dyn Backend>> {
+        Ok(match backend {
+            On::Oracle => Box::new(Oracle),
+            On::Kernel => Box::new(Kernel::new(&mode)?),
+        })
+    };
+    let each = |verdict: &Verdict| say(&report::line(verdict));
+    let verdicts = runner::run_all(&scenario::load(&paths)?, jobs, &open, &each)?;
+    say(&format!("\n{}", report::table(&verdicts)));
+    let passed = verdicts.iter().all(Verdict::passed);
     Ok(if passed {
         ExitCode::SUCCESS
     } else {
@@ -77,13 +86,7 @@ fn main() -> Result<ExitCode> {
     })
 }
 
-fn open(backend: On, mode: &str) -> Result<Box<dyn Backend>> {
-    match backend {
-        On::Oracle => Ok(Box::new(Oracle)),
-        On::Kernel => {
-            // Before any thread exists: the kernel refuses it afterwards.
-            enter_user_namespace()?;
-            Ok(Box::new(Kernel::new(mode)?))
-        }
-    }
+/// Prints to whoever still reads; the exit code does not depend on it.
+fn say(text: &str) {
+    drop(stdout().lock().write_all(text.as_bytes()));
 }

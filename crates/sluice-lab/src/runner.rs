@@ -1,14 +1,16 @@
 //! Plays a scenario on a backend and collects what was not as expected.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use sluice_model::fact::Fact;
 use sluice_model::name::Names;
 
 use crate::backend::{Attempt, Backend, Seen, Session};
 use crate::compare::{as_expected, tries};
-use crate::scenario::{Object, Probe, Scenario, Variant};
+use crate::scenario::{Filed, Object, Probe, Scenario, Variant};
 use crate::{family, objects, world};
 
 /// How one variant of a scenario went on one backend.
@@ -93,6 +95,43 @@ pub fn run(scenario: &Scenario, backend: &mut dyn Backend) -> Vec<Verdict> {
         verdict
     };
     scenario.families.iter().map(play).collect()
+}
+
+/// Plays scenarios on `jobs` threads, each with a backend of its own from `open`, and tells `each`
+/// verdict as it falls. The result is in the order of the scenarios.
+pub fn run_all(
+    scenarios: &[Filed],
+    jobs: usize,
+    open: &(dyn Fn() -> Result<Box<dyn Backend>> + Sync),
+    each: &(dyn Fn(&Verdict) + Sync),
+) -> Result<Vec<Verdict>> {
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<(usize, Vec<Verdict>)>> {
+        let mut backend = open()?;
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(filed) = scenarios.get(index) else {
+                return Ok(done);
+            };
+            let verdicts = run(&filed.scenario, &mut *backend);
+            verdicts.iter().for_each(each);
+            done.push((index, verdicts));
+        }
+    };
+    let mut all = thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        let mut all = Vec::new();
+        for thread in threads {
+            let done = thread
+                .join()
+                .map_err(|_| anyhow!("a thread that played died"))?;
+            all.extend(done?);
+        }
+        Ok::<_, anyhow::Error>(all)
+    })?;
+    all.sort_by_key(|(index, _)| *index);
+    Ok(all.into_iter().flat_map(|(_, verdicts)| verdicts).collect())
 }
 
 struct Play<'a> {

@@ -441,3 +441,45 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "name: one\nabout: a rule\n";
+
+    fn error(text: &str) -> String {
+        let error = parse("one.yaml", text).expect_err("a bad scenario");
+        format!("{error:#}")
+    }
+
+    #[test]
+    fn an_unknown_field_is_an_error_with_file_and_line() {
+        let text = error(&format!("{HEAD}probe:\n  - {{from: pod}}\n"));
+        assert!(text.starts_with("one.yaml:3: "), "{text}");
+        assert!(text.contains("probe"), "{text}");
+    }
+
+    #[test]
+    fn an_unknown_field_of_an_expectation_is_an_error_too() {
+        let probe = r#"{from: pod, to: "10.96.0.10:80", expect: {endpoints: [], peer: kept}}"#;
+        let text = error(&format!("{HEAD}probes:\n  - {probe}\n"));
+        assert!(text.starts_with("one.yaml:4: "), "{text}");
+    }
+
+    #[test]
+    fn a_scenario_that_checks_nothing_is_an_error() {
+        let text = "one.yaml: scenario \"one\": it has neither probes nor steps: it checks nothing";
+        assert_eq!(error(HEAD), text);
+    }
+
+    #[test]
+    fn a_file_may_hold_several_scenarios() {
+        let probe = r#"probes: [{from: node, to: "[::1]:80", protocol: sctp, expect: refused}]"#;
+        let text = format!("{HEAD}{probe}\n---\n{HEAD}{probe}\n");
+        let read = parse("one.yaml", &text).expect("good scenarios");
+        assert_eq!(read.len(), 2);
+        assert_eq!(read[1].probes[0].expect, Expect::Refused);
+        assert_eq!(read[1].families, [Variant::V4, Variant::V6]);
+    }
+}

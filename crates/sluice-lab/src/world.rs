@@ -27,8 +27,6 @@ pub const OUTSIDE: &str = "192.0.2.200";
 pub const POD_INTERFACES: &str = "pod";
 /// The bridge by which they arrive instead where detectLocalMode is BridgeInterface.
 pub const POD_BRIDGE: &str = "cbr0";
-/// Pods of other nodes.
-pub const REMOTE_PODS: &str = "198.51.100.128/25";
 /// Address of another node.
 pub const OTHER_NODE: &str = "192.0.2.12";
 /// Interface of the node by which all other packets arrive.
