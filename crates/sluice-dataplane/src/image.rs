@@ -111,6 +111,16 @@ impl<K: Clone + Eq + Hash> Shared<K> {
         (gone, come)
     }
 
+    /// How many things have an owner.
+    pub fn len(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// Whether nothing has an owner.
+    pub fn is_empty(&self) -> bool {
+        self.owners.is_empty()
+    }
+
     /// Everything that has an owner.
     pub fn present(&self) -> impl Iterator<Item = &K> {
         self.owners.keys()
