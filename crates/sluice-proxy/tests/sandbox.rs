@@ -348,6 +348,15 @@ fn a_rejected_packet_is_a_refusal() {
             assert_eq!(outcome, Outcome::Refused, "{protocol} {to} from {from}");
         }
     }
+    // Kernels hold back ICMP messages after a few per second and destination unless told not to.
+    for to in ["198.51.100.2:9", "[fd00:10:1::2]:9"] {
+        let burst = vec![Probe::new(Place::Outside, Protocol::Tcp, at(to)); 100];
+        assert_eq!(
+            world.probe_all(&burst).unwrap(),
+            [Outcome::Refused; 100],
+            "{to}"
+        );
+    }
     let mut dropped = Probe::new(Place::Node, Protocol::Udp, at("198.51.100.2:10"));
     dropped.timeout = Duration::from_millis(200);
     assert_eq!(world.probe(&dropped).unwrap(), Outcome::TimedOut);

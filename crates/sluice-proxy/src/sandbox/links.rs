@@ -111,7 +111,7 @@ pub(super) fn set(settings: &[(&str, &'static str)]) -> Result<(), SandboxError>
     Ok(())
 }
 
-/// The kernel has settings of this kind, as `ipv6` or `bridge`.
+/// The kernel has this setting, or settings of this kind, as `ipv6` or `bridge`.
 pub(super) fn exists(kind: &str) -> bool {
     Path::new("/proc/sys/net").join(kind).exists()
 }

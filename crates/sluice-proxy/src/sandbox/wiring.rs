@@ -19,7 +19,10 @@ const UPLINK: &str = "eth0";
 
 /// Settings of every namespace. A new one copies IPv4 settings from the host (except on kernels
 /// told otherwise), so what matters is written down.
-const COMMON: [(&str, &str); 4] = [
+const COMMON: [(&str, &str); 5] = [
+    // No message is held back, or one refusal in a second looks like a refusal and the rest like
+    // drops. (The mask says which ICMP types are limited.)
+    ("ipv4/icmp_ratemask", "0"),
     ("ipv4/conf/all/rp_filter", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
     ("ipv4/conf/all/accept_redirects", "0"),
@@ -27,13 +30,17 @@ const COMMON: [(&str, &str); 4] = [
 ];
 
 /// The same for IPv6: addresses are usable at once, routes come from nobody but us.
-const COMMON_V6: [(&str, &str); 5] = [
+const COMMON_V6: [(&str, &str); 6] = [
+    ("ipv6/icmp/ratelimit", "0"),
     ("ipv6/conf/all/disable_ipv6", "0"),
     ("ipv6/conf/default/accept_dad", "0"),
     ("ipv6/conf/default/accept_ra", "0"),
     ("ipv6/conf/all/accept_redirects", "0"),
     ("ipv6/conf/default/accept_redirects", "0"),
 ];
+
+/// The mask of IPv6, which kernels before 5.1 do not have: type 0 does not exist.
+const MASK_V6: [(&str, &str); 1] = [("ipv6/icmp/ratemask", "0")];
 
 /// The node forwards, and does not tell neighbours of shorter ways past it.
 const NODE: [(&str, &str); 3] = [
@@ -97,6 +104,9 @@ fn basics(links: &mut Links, v6: bool) -> Result<(), SandboxError> {
     set(&COMMON)?;
     if v6 {
         set(&COMMON_V6)?;
+        if exists("ipv6/icmp/ratemask") {
+            set(&MASK_V6)?;
+        }
     }
     if exists("bridge") {
         set(&BRIDGE)?;
