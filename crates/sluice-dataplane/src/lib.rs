@@ -4,4 +4,5 @@
 
 pub mod arrange;
 pub mod image;
+pub mod iptables;
 pub mod nftables;

@@ -11,7 +11,7 @@ use sluice_netlink::{Errno, Error};
 
 use super::compile::Element;
 use super::element::{ChainId, Key, SetId, Value, record_chain};
-use super::layout::{encode_endpoint, encode_key};
+use super::layout::{Packed, encode_endpoint, encode_key};
 use super::program::{REJECT, TABLE, kernel_option};
 use super::read;
 use super::rule::nft_family;
@@ -40,6 +40,9 @@ pub enum DriverError {
 
 /// Largest element count for which our own change notifications are worth receiving.
 const QUIET_FROM: usize = 2_000;
+
+/// Bytes of the largest batch whose memory is kept for the next one.
+const KEPT_BATCH: usize = 1 << 20;
 
 /// The nf_tables of one network namespace.
 #[derive(Debug)]
@@ -106,9 +109,15 @@ impl Driver {
         let tables = self.socket.tables()?;
         let ours = |family: &Family| {
             let family = Some(nft_family(*family));
-            tables.iter().any(|table| table.family == family && table.name == TABLE)
+            tables
+                .iter()
+                .any(|table| table.family == family && table.name == TABLE)
         };
-        let part = |family| Part { family, ops: vec![Op::DeleteTable], sweep: Vec::new() };
+        let part = |family| Part {
+            family,
+            ops: vec![Op::DeleteTable],
+            sweep: Vec::new(),
+        };
         let parts: Vec<Part> = Family::ALL.into_iter().filter(ours).map(part).collect();
         let removed = parts.len();
         self.commit(&Tx { parts })?;
@@ -134,7 +143,12 @@ impl Driver {
         }
         let outcome = self.socket.commit(&encoder.batch);
         let outcome = outcome.map_err(|source| explain(&encoder.places, source));
-        self.batch = encoder.batch;
+        // The memory of a small batch is used again, that of a whole load is not worth keeping.
+        self.batch = if encoder.batch.byte_len() <= KEPT_BATCH {
+            encoder.batch
+        } else {
+            Batch::new()
+        };
         outcome
     }
 
@@ -299,15 +313,15 @@ impl<'a> Encoder<'a> {
 const SLICE: usize = 1024;
 
 struct Encoded {
-    key: Vec<u8>,
-    end: Option<Vec<u8>>,
+    key: Packed,
+    end: Option<Packed>,
     data: Bytes,
 }
 
 enum Bytes {
     None,
     Verdict(Verdict),
-    Value(Vec<u8>),
+    Value(Packed),
 }
 
 impl Encoded {

@@ -11,7 +11,6 @@ use sluice_netlink::nft::userdata::{Field, typeof_map};
 use sluice_netlink::nft::{DataType, KeyLayout, Set, SetFlags};
 
 use super::element::{Key, SetId};
-use super::rule::octets;
 
 /// Upper bound on remembered clients per time-out and family. The kernel refuses to learn more, so
 /// a flood of forged sources costs at most some 40 MB.
@@ -99,9 +98,40 @@ fn slot_map(name: String, family: Family, set: SetId) -> Set {
     }
 }
 
+/// The bytes of a key or an endpoint, in place: a load has a hundred thousand of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+/// The longest key: two IPv6 addresses, protocol, port.
+const LONGEST: usize = 40;
+
+impl std::ops::Deref for Packed {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+impl Packed {
+    const EMPTY: Packed = Packed {
+        bytes: [0; LONGEST],
+        length: 0,
+    };
+
+    /// Appends. Every key fits: the tests encode the longest ones.
+    fn extend(&mut self, more: &[u8]) {
+        let end = self.length + more.len();
+        self.bytes[self.length..end].copy_from_slice(more);
+        self.length = end;
+    }
+}
+
 /// The bytes of a key: first, and for a range last.
-pub fn encode_key(key: &Key) -> (Vec<u8>, Option<Vec<u8>>) {
-    let mut out = Vec::with_capacity(40);
+pub fn encode_key(key: &Key) -> (Packed, Option<Packed>) {
+    let mut out = Packed::EMPTY;
     match *key {
         Key::Ip(ip) => put_ip(&mut out, ip),
         Key::Hairpin(ip) => {
@@ -112,15 +142,15 @@ pub fn encode_key(key: &Key) -> (Vec<u8>, Option<Vec<u8>>) {
         Key::NodePort(proto, port) => put_node_port(&mut out, proto, port),
         Key::VipSlot(ip, proto, port, slot) => {
             put_vip(&mut out, ip, proto, port);
-            out.extend(slot.to_ne_bytes());
+            out.extend(&slot.to_ne_bytes());
         }
         Key::NodePortSlot(proto, port, slot) => {
             put_node_port(&mut out, proto, port);
-            out.extend(slot.to_ne_bytes());
+            out.extend(&slot.to_ne_bytes());
         }
         Key::Allow(ip, proto, port, net) => {
             put_vip(&mut out, ip, proto, port);
-            let mut last = out.clone();
+            let mut last = out;
             put_ip(&mut out, net.network());
             put_ip(&mut last, net.broadcast());
             return (out, Some(last));
@@ -134,28 +164,31 @@ pub fn encode_key(key: &Key) -> (Vec<u8>, Option<Vec<u8>>) {
 }
 
 /// The bytes of an endpoint.
-pub fn encode_endpoint(ip: IpAddr, port: u16) -> Vec<u8> {
-    let mut out = Vec::with_capacity(20);
+pub fn encode_endpoint(ip: IpAddr, port: u16) -> Packed {
+    let mut out = Packed::EMPTY;
     put_ip(&mut out, ip);
     put_port(&mut out, port);
     out
 }
 
-fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
-    out.extend(octets(ip));
+fn put_ip(out: &mut Packed, ip: IpAddr) {
+    match ip {
+        IpAddr::V4(ip) => out.extend(&ip.octets()),
+        IpAddr::V6(ip) => out.extend(&ip.octets()),
+    }
 }
 
-fn put_port(out: &mut Vec<u8>, port: u16) {
-    out.extend(port.to_be_bytes());
-    out.extend([0, 0]);
+fn put_port(out: &mut Packed, port: u16) {
+    out.extend(&port.to_be_bytes());
+    out.extend(&[0, 0]);
 }
 
-fn put_node_port(out: &mut Vec<u8>, proto: Protocol, port: u16) {
-    out.extend([proto.number(), 0, 0, 0]);
+fn put_node_port(out: &mut Packed, proto: Protocol, port: u16) {
+    out.extend(&[proto.number(), 0, 0, 0]);
     put_port(out, port);
 }
 
-fn put_vip(out: &mut Vec<u8>, ip: IpAddr, proto: Protocol, port: u16) {
+fn put_vip(out: &mut Packed, ip: IpAddr, proto: Protocol, port: u16) {
     put_ip(out, ip);
     put_node_port(out, proto, port);
 }
@@ -288,6 +321,30 @@ mod tests {
             );
             assert_eq!(
                 decode_key(Family::V4, set, &bytes, end.as_deref()),
+                Some(key)
+            );
+        }
+    }
+
+    #[test]
+    fn the_longest_keys_read_back() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let (vip, client) = (ip("fd00:10:96::a"), ip("2001:db8:1::200"));
+        let cases = [
+            (
+                SetId::Affinity(5),
+                Key::Client(client, vip, Protocol::Tcp, 80),
+            ),
+            (
+                SetId::FirewallAllow,
+                Key::Allow(vip, Protocol::Tcp, 80, "2001:db8:1::/48".parse().unwrap()),
+            ),
+        ];
+        for (set, key) in cases {
+            let (bytes, end) = encode_key(&key);
+            assert_eq!(bytes.len(), 40, "{set}");
+            assert_eq!(
+                decode_key(Family::V6, set, &bytes, end.as_deref()),
                 Some(key)
             );
         }
