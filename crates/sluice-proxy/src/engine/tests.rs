@@ -87,18 +87,11 @@ fn commits(effects: &[Effect]) -> Vec<&Tx> {
 
 fn started() -> Engine {
     let mut engine = engine();
-    assert_eq!(
-        engine.step(Moment(0), Input::Facts(vec![service(1), slice(1, 1)])),
-        []
-    );
-    assert_eq!(
-        engine.step(Moment(0), Input::Facts(synced()[..2].to_vec())),
-        []
-    );
-    assert_eq!(
-        engine.step(Moment(0), Input::Facts(synced()[2..].to_vec())),
-        [Effect::Read]
-    );
+    let list = |kind, fact| vec![Fact::Begin(kind), fact, Fact::Synced(kind)];
+    let services = Input::Facts(list(Kind::Services, service(1)));
+    assert_eq!(engine.step(Moment(0), services), []);
+    let slices = Input::Facts(list(Kind::Slices, slice(1, 1)));
+    assert_eq!(engine.step(Moment(0), slices), [Effect::Read]);
     let effects = engine.step(Moment(1), Input::Observed(Ok(Box::default())));
     assert_eq!(commits(&effects).len(), 1);
     let effects = engine.step(Moment(2), Input::Committed(Ok(Report::default())));
