@@ -9,14 +9,19 @@
 //! [`Compiler`] is pure: changed routes in, a transaction out. `docs/iptables.md` shows what the
 //! rules look like and where they differ from kube-proxy's.
 
+pub mod cleanup;
 pub mod compile;
+mod deliver;
+pub mod driver;
 pub mod fixed;
 pub mod ground;
+mod list;
 pub mod name;
 mod resync;
 pub mod rule;
 pub mod ruleset;
 mod table;
+pub mod tool;
 pub mod tx;
 
 use sluice_model::fact::Family;
