@@ -9,7 +9,7 @@ use sluice_model::settings::{DetectLocal, NodePortAddresses, Settings};
 use sluice_model::testing::{listed, net, node, service, slice};
 
 /// A node whose pods are in 10.0.0.0/8 and fd00:10::/32, with node ports on every address.
-pub fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         detect_local: DetectLocal::ClusterCidr(vec![net("10.0.0.0/8"), net("fd00:10::/32")]),
         node_port_addresses: NodePortAddresses::Within(Vec::new()),
@@ -18,7 +18,7 @@ pub fn settings() -> Settings {
 }
 
 /// A synced cluster with these facts.
-pub fn cluster(settings: Settings, facts: impl IntoIterator<Item = Fact>) -> Cluster {
+pub(crate) fn cluster(settings: Settings, facts: impl IntoIterator<Item = Fact>) -> Cluster {
     let mut cluster = Cluster::new(settings);
     listed(facts)
         .into_iter()
@@ -27,14 +27,14 @@ pub fn cluster(settings: Settings, facts: impl IntoIterator<Item = Fact>) -> Clu
 }
 
 /// A compiler that intends what the facts say, with kube-proxy's defaults.
-pub fn compiled(facts: impl IntoIterator<Item = Fact>) -> Compiler {
+pub(crate) fn compiled(facts: impl IntoIterator<Item = Fact>) -> Compiler {
     let mut compiler = Compiler::new(&Options::with_mark(0x4000));
     compiler.update(&cluster(settings(), facts).changes());
     compiler
 }
 
 /// Services of every shape, in both families.
-pub fn some_services() -> Vec<Fact> {
+pub(crate) fn some_services() -> Vec<Fact> {
     let mut web = service("ns1/web")
         .cluster_ip("172.30.0.41")
         .cluster_ip("fd00:172::41")
@@ -95,7 +95,7 @@ pub fn some_services() -> Vec<Fact> {
 }
 
 /// Runs a test in a network namespace of its own.
-pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
+pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
         #[allow(
             unsafe_code,
