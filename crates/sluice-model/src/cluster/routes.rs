@@ -84,8 +84,9 @@ impl Maker<'_> {
             });
         }
         Some(format!(
-            "{place} belongs to the older Service {}; this one is served there when that one \
-             goes, use another address or port",
+            "{place} belongs to Service {}, which comes first (the older one, or by name where \
+             ages are unknown or equal); this one is served there when that one goes, use \
+             another address or port",
             holder.service
         ))
     }

@@ -32,8 +32,9 @@ fn holders(cluster: &Cluster, at: At) -> Vec<String> {
         .collect()
 }
 
-const LOST: &str = "Service default/new: 198.51.100.1:80/tcp belongs to the older Service \
-    default/old; this one is served there when that one goes, use another address or port";
+const LOST: &str = "Service default/new: 198.51.100.1:80/tcp belongs to Service default/old, \
+    which comes first (the older one, or by name where ages are unknown or equal); this one is \
+    served there when that one goes, use another address or port";
 
 #[test]
 fn the_older_service_has_the_address_whatever_the_order_of_arrival() {
@@ -150,8 +151,9 @@ fn node_ports_are_held_per_family_and_the_loser_keeps_its_other_frontends() {
     assert_eq!(
         notices(&changes),
         [
-            "Service default/new: node port 30080/tcp (IPv4) belongs to the older Service \
-             default/old; this one is served there when that one goes, use another address or port"
+            "Service default/new: node port 30080/tcp (IPv4) belongs to Service default/old, which \
+             comes first (the older one, or by name where ages are unknown or equal); this one is \
+             served there when that one goes, use another address or port"
         ]
     );
 }

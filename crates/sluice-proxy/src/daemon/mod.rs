@@ -51,7 +51,7 @@ pub struct Progress {
     pub failures: u64,
     /// Repairs of what others changed, since the start.
     pub repairs: u64,
-    /// Routes served.
+    /// Routes served after the first full comparison.
     pub routes: usize,
 }
 
