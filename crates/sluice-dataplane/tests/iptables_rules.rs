@@ -5,8 +5,10 @@ mod iptables_common;
 use iptables_common::{cluster, compiled, settings};
 use sluice_dataplane::iptables::Compiler;
 use sluice_dataplane::iptables::ground::{Counter, InvalidPackets, LocalhostNodePorts, Options};
-use sluice_dataplane::iptables::name::Table;
+use sluice_dataplane::iptables::name::{Chain, Fixed, Table};
 use sluice_dataplane::iptables::rule::PortChoice;
+use sluice_dataplane::iptables::ruleset::Ruleset;
+use sluice_dataplane::iptables::tx::Observed;
 use sluice_model::fact::{Fact, Family};
 use sluice_model::testing::{ServiceBuilder, ip, net, node, service, slice};
 
@@ -268,6 +270,43 @@ fn a_service_range_is_watched_as_a_whole() {
 -A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment \"ns1/svc1:p80 -> 10.180.0.1:80\" -m statistic --mode random --probability 0.5000000000 -j KUBE-SEP-SXIVWICOYRO3J4NJ
 -A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment \"ns1/svc1:p80 -> 10.180.0.2:80\" -j KUBE-SEP-LXVODXWDISEETFEF
 "
+    );
+}
+
+#[test]
+fn ranges_that_change_while_there_are_no_endpoints_still_let_their_sources_know() {
+    let guarded = |range| {
+        first()
+            .load_balancer("192.0.2.9")
+            .source_range(range)
+            .fact()
+    };
+    let mut cluster = cluster(settings(), vec![guarded("203.0.113.0/24")]);
+    let mut compiler = Compiler::new(&Options::with_mark(0x4000));
+    let mut kernel = Ruleset::default();
+    let observed = Observed {
+        families: [Some(kernel.listing()), None],
+    };
+    compiler.adopt(&cluster.changes(), &observed);
+    let (tx, _) = compiler.resync(&observed);
+    kernel.apply(&tx.parts[0]).unwrap();
+    cluster.apply(guarded("198.51.100.0/24"));
+    kernel
+        .apply(&compiler.update(&cluster.changes()).parts[0])
+        .unwrap();
+    let chain = (Table::Filter, Chain::Fixed(Fixed::ExternalServices));
+    let lines: Vec<String> = kernel.chains[&chain]
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let place = "-d 192.0.2.9/32 -p tcp -m comment --comment \"ns1/svc1:p80 has no endpoints\" \
+                 -m tcp --dport 80";
+    assert_eq!(
+        lines,
+        [
+            format!(" -s 198.51.100.0/24 {place} -j REJECT --reject-with icmp-port-unreachable"),
+            format!(" {place} -j DROP"),
+        ]
     );
 }
 

@@ -9,7 +9,7 @@ use super::fixed::{PLACES, jumps};
 use super::list::list;
 use super::name::{Chain, Fixed, Table};
 use super::tool::{Backend, Tool};
-use super::tx::{Line, Listing, Step};
+use super::tx::{Line, Listing, Step, remove};
 
 /// Removes the rules of both backends and families. Gives back how many jumps and chains went.
 pub(super) fn remove_rules() -> (usize, Vec<DriverError>) {
@@ -94,16 +94,7 @@ pub fn removal(listing: &Listing) -> Vec<Step> {
         table: *table,
         line: Line::Fresh(*chain),
     }));
-    let mut services = listing.services.clone().unwrap_or_default();
-    services.sort_by_key(|chain| std::cmp::Reverse(chain.role()));
-    for chain in services {
-        let chain = Chain::Service(chain);
-        let lines = [Line::Fresh(chain), Line::Remove(chain)];
-        steps.extend(lines.map(|line| Step {
-            table: Table::Nat,
-            line,
-        }));
-    }
+    remove(listing.services.clone().unwrap_or_default(), &mut steps);
     steps.extend(fixed.iter().map(|(table, chain)| Step {
         table: *table,
         line: Line::Remove(*chain),

@@ -10,7 +10,7 @@ use super::fixed::{Anchor, PLACES, guard, jumps, rules};
 use super::name::{Chain, Fixed, ServiceChain, Table};
 use super::rule::Rule;
 use super::table::{Intent, Knowledge};
-use super::tx::{Line, Lines, Listing, Old, Part, Step, Unit, add};
+use super::tx::{Line, Lines, Listing, Old, Part, Step, Unit, add, remove};
 use crate::nftables::tx::Drift;
 
 impl Intent {
@@ -211,21 +211,12 @@ fn stale(
     drift: &mut Drift,
 ) {
     let all = listing.services.iter().flatten();
-    let mut stale: Vec<ServiceChain> = all.filter(|c| !wanted.contains(*c)).copied().collect();
-    stale.sort_by_key(|chain| std::cmp::Reverse(chain.role()));
-    for chain in stale {
-        drift.unexpected += 1;
-        note(drift, || format!("unexpected chain {chain}"));
-        for line in [
-            Line::Fresh(Chain::Service(chain)),
-            Line::Remove(Chain::Service(chain)),
-        ] {
-            steps.push(Step {
-                table: Table::Nat,
-                line,
-            });
-        }
-    }
+    let stale: Vec<ServiceChain> = all.filter(|c| !wanted.contains(*c)).copied().collect();
+    drift.unexpected += stale.len();
+    stale
+        .iter()
+        .for_each(|chain| note(drift, || format!("unexpected chain {chain}")));
+    remove(stale, steps);
 }
 
 /// Rules listed in shared chains, as many of each as nobody has taken yet.

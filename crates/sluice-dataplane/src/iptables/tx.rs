@@ -1,7 +1,7 @@
 //! What is to be done, and what was found: the values that pass between the compiler and the
 //! driver.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -63,69 +63,69 @@ impl Part {
     /// The steps of one unit, in order. They are made when they are needed: of 10,000 services
     /// they would fill more memory than everything else.
     pub fn steps(&self, unit: &Unit) -> Vec<Step> {
-        let new = unit
-            .new
-            .as_ref()
-            .map_or_else(Compiled::default, |r| compile(r, &self.ground));
-        let mut steps = Vec::new();
-        let mut gone: Vec<ServiceChain> = Vec::new();
-        let mut note_gone = |old: &Compiled| {
-            for (chain, _) in &old.blocks {
-                if !new.blocks.iter().any(|(kept, _)| kept == chain) && !gone.contains(chain) {
-                    gone.push(*chain);
-                }
-            }
+        let compiled = |route: &Option<Arc<Route>>, ground: &Ground| {
+            route
+                .as_ref()
+                .map_or_else(Compiled::default, |r| compile(r, ground))
         };
         // Compared in the same wording: comments alone are no reason to write.
         let before = Ground {
             detail: self.ground.detail,
             ..Ground::clone(&self.before)
         };
-        match &unit.old {
+        let new = compiled(&unit.new, &self.ground);
+        let mut steps = Vec::new();
+        let gone = match &unit.old {
             Old::Known(old) => {
-                let old = old
-                    .as_ref()
-                    .map_or_else(Compiled::default, |r| compile(r, &before));
-                note_gone(&old);
-                let kept: BTreeMap<_, _> = old.blocks.iter().map(|(c, rules)| (c, rules)).collect();
+                let old = compiled(old, &before);
+                let kept: HashMap<_, _> = old.blocks.iter().map(|(c, rules)| (c, rules)).collect();
                 let changed = new
                     .blocks
                     .iter()
                     .filter(|(c, rules)| kept.get(c) != Some(&rules));
                 changed.for_each(|(chain, rules)| block(*chain, rules, &mut steps));
                 patch(&old.lines, &new.lines, &mut steps);
+                gone(&old, &new)
             }
             Old::Unsure { routes, lines } => {
-                routes
-                    .iter()
-                    .for_each(|route| note_gone(&compile(route, &before)));
                 new.blocks
                     .iter()
                     .for_each(|(chain, rules)| block(*chain, rules, &mut steps));
-                let listed = match lines {
-                    Lines::Absent => new.lines,
-                    Lines::Missing(missing) => missing.clone(),
+                let lines = match lines {
+                    Lines::Absent => &new.lines,
+                    Lines::Missing(missing) => missing,
                 };
-                listed
-                    .into_iter()
-                    .for_each(|(place, rule)| steps.push(add(place, rule)));
+                steps.extend(lines.iter().map(|(place, rule)| add(*place, rule.clone())));
+                let old = routes.iter().map(|route| compile(route, &before));
+                old.flat_map(|old| gone(&old, &new)).collect()
             }
-        }
-        // Referrers come last among blocks, and must go first.
-        gone.sort_by_key(|chain| std::cmp::Reverse(chain.role()));
-        for chain in &gone {
-            steps.push(Step {
-                table: Table::Nat,
-                line: Line::Fresh(Chain::Service(*chain)),
-            });
-        }
-        for chain in &gone {
-            steps.push(Step {
-                table: Table::Nat,
-                line: Line::Remove(Chain::Service(*chain)),
-            });
-        }
+        };
+        remove(gone, &mut steps);
         steps
+    }
+}
+
+/// Chains that the old side has and the new one has not.
+fn gone(old: &Compiled, new: &Compiled) -> Vec<ServiceChain> {
+    let kept: HashSet<&ServiceChain> = new.blocks.iter().map(|(chain, _)| chain).collect();
+    old.blocks
+        .iter()
+        .map(|(chain, _)| *chain)
+        .filter(|chain| !kept.contains(chain))
+        .collect()
+}
+
+/// Deletes chains, those that jump before those that are jumped to.
+pub(super) fn remove(mut chains: Vec<ServiceChain>, steps: &mut Vec<Step>) {
+    chains.sort_unstable_by_key(|chain| (std::cmp::Reverse(chain.role()), *chain));
+    chains.dedup();
+    for chain in chains {
+        let chain = Chain::Service(chain);
+        let lines = [Line::Fresh(chain), Line::Remove(chain)];
+        steps.extend(lines.map(|line| Step {
+            table: Table::Nat,
+            line,
+        }));
     }
 }
 
