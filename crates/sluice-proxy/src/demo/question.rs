@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use sluice_model::fact::{Family, Protocol, Service, ServiceType};
 use sluice_model::name::ObjectKey;
@@ -149,8 +148,7 @@ pub(super) fn ask_all(world: &World, questions: &[Question]) -> anyhow::Result<V
     let probes: Vec<Probe> = questions
         .iter()
         .flat_map(|question| {
-            let mut probe = Probe::new(question.from, question.protocol, question.at);
-            probe.timeout = Duration::from_secs(1);
+            let probe = Probe::new(question.from, question.protocol, question.at);
             std::iter::repeat_n(probe, TRIES)
         })
         .collect();

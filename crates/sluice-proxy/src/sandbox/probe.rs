@@ -23,19 +23,22 @@ pub struct Probe {
     pub to: SocketAddr,
     /// Protocol.
     pub protocol: Protocol,
-    /// How long to wait for the answer. A dropped packet costs all of it.
+    /// How long to wait for the answer. A dropped packet costs all of it. Below about 1.2 s a
+    /// refusal by ICMPv6 may pass for a drop: in one machine the message is back before connect(2)
+    /// has let go of its socket, so that Linux ignores it (`TcpExtLockDroppedIcmps`) and heeds
+    /// only the answer to the repeated SYN, a second later.
     pub timeout: Duration,
 }
 
 impl Probe {
-    /// A probe that waits half a second.
+    /// A probe that waits long enough to tell a refusal from a drop.
     pub fn new(from: Place, protocol: Protocol, to: SocketAddr) -> Probe {
         Probe {
             from,
             source: None,
             to,
             protocol,
-            timeout: Duration::from_millis(500),
+            timeout: Duration::from_millis(1500),
         }
     }
 }
@@ -121,7 +124,6 @@ fn wait_readable(socket: &OwnedFd, deadline: Instant) -> Result<(), Outcome> {
     }
 }
 
-/// Milliseconds are rounded up, or the last one would be spent spinning.
 fn timespec(left: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
