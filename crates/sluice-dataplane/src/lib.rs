@@ -5,4 +5,5 @@
 pub mod arrange;
 pub mod image;
 pub mod iptables;
+pub mod mode;
 pub mod nftables;

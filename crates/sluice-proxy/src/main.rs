@@ -5,8 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use sluice_dataplane::iptables::driver::Choice;
+use sluice_dataplane::iptables::ground::LocalhostNodePorts;
 use sluice_proxy::config::{Config, LogFormat, Mode};
-use sluice_proxy::daemon::{self, DaemonOptions};
+use sluice_proxy::daemon::{self, DaemonOptions, Dataplane};
 use sluice_proxy::engine::Pace;
 use sluice_proxy::flags::{self, Invocation, Task};
 use sluice_proxy::logging::{self, Format};
@@ -64,13 +66,20 @@ fn proxy(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
 }
 
 fn run(invocation: &Invocation, config: &Config) -> anyhow::Result<()> {
-    match config.mode {
-        Mode::Nftables => {}
-        Mode::Iptables | Mode::Ipvs | Mode::Userspace => anyhow::bail!(
-            "proxy mode {} is not there yet; use --proxy-mode=nftables",
+    let mode = match config.mode {
+        Mode::Nftables => Dataplane::Nftables,
+        Mode::Iptables => {
+            let localhost = match config.localhost_node_ports {
+                true => LocalhostNodePorts::Open,
+                false => LocalhostNodePorts::Closed,
+            };
+            Dataplane::Iptables(Choice::Host, localhost)
+        }
+        Mode::Ipvs | Mode::Userspace => anyhow::bail!(
+            "proxy mode {} is not there yet; use --proxy-mode=nftables or iptables",
             config.mode
         ),
-    }
+    };
     let manifests = invocation.manifests.clone().context(
         "no source: give --manifests PATH (a file or folder of Kubernetes manifests); \
          the Kubernetes API as a source (--kubeconfig) is not there yet",
@@ -91,6 +100,7 @@ fn run(invocation: &Invocation, config: &Config) -> anyhow::Result<()> {
         env!("CARGO_PKG_VERSION")
     );
     daemon::run(DaemonOptions {
+        mode,
         settings: config.to_settings(&node_name),
         mark: 1 << config.masquerade_bit,
         pace: Pace {

@@ -5,10 +5,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use sluice_dataplane::nftables::driver::{Driver, DriverError};
-use sluice_dataplane::nftables::tx::Tx;
+use sluice_dataplane::mode::{Driver, DriverError, Tx};
 
-use crate::engine::{Failure, Input, Report};
+use crate::engine::{Failure, Input, Intruder, Report};
 
 /// Work for the thread.
 #[derive(Debug)]
@@ -17,6 +16,8 @@ pub(super) enum Job {
     Read,
     /// Carry this out.
     Commit(Tx),
+    /// Look whether the rules are still there; answered only if they are not.
+    Look,
 }
 
 /// The other end of the thread. It ends when this is dropped.
@@ -57,6 +58,17 @@ fn run(
 ) {
     while let Ok(job) = work.recv() {
         let answer = match job {
+            Job::Look => match driver.look() {
+                Ok(None) => continue,
+                Ok(Some(missing)) => {
+                    let process = format!("an unknown process ({missing})");
+                    Input::Foreign(Intruder { pid: 0, process })
+                }
+                Err(error) => {
+                    tracing::warn!("Looking at the rules failed: {error}");
+                    continue;
+                }
+            },
             Job::Read => Input::Observed(driver.read().map(Box::new).map_err(failure)),
             Job::Commit(tx) => {
                 let start = Instant::now();
@@ -64,9 +76,10 @@ fn run(
                 Input::Committed(
                     driver
                         .commit(&tx)
-                        .map(|()| Report {
+                        .map(|outcome| Report {
                             operations,
                             took: start.elapsed(),
+                            outcome,
                         })
                         .map_err(failure),
                 )

@@ -3,6 +3,7 @@
 //! The reactor waits for news (manifests, a feed, addresses of the machine, other people's changes
 //! to our tables, answers of the kernel thread, time), steps the engine, and does what it says.
 
+mod dataplane;
 mod http;
 mod kernel;
 mod reactor;
@@ -23,9 +24,13 @@ use tokio::sync::{mpsc as feed, oneshot, watch};
 
 use crate::engine::Pace;
 
+pub use dataplane::Dataplane;
+
 /// What a running proxy needs to know.
 #[derive(Debug)]
 pub struct DaemonOptions {
+    /// How services are carried out.
+    pub mode: Dataplane,
     /// Policy.
     pub settings: Settings,
     /// One-bit packet mark that asks for masquerade.

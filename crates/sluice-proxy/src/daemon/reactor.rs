@@ -4,8 +4,6 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
-use sluice_dataplane::nftables::Compiler;
-use sluice_dataplane::nftables::driver::Driver;
 use sluice_dataplane::nftables::program::TABLE;
 use sluice_model::cluster::Cluster;
 use sluice_model::fact::Fact;
@@ -14,11 +12,15 @@ use sluice_netlink::rt;
 use sluice_source::manifest::{ManifestSource, Update};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::dataplane::Opened;
 use super::http::{self, Vitals};
 use super::kernel::{Job, Kernel};
 use super::watched::Watched;
 use super::{DaemonOptions, Progress, report};
 use crate::engine::{Effect, Engine, Input, Intruder, Message, Moment};
+
+/// How often modes whose changes by others are not announced are looked after.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What ends the reactor.
 pub(super) enum Stop {
@@ -125,8 +127,8 @@ struct Reactor {
     answers: mpsc::UnboundedReceiver<Input>,
     facts: Option<mpsc::UnboundedReceiver<Vec<Fact>>>,
     manifests: Option<Watched<ManifestSource>>,
-    changes: Watched<nft::Events>,
-    own_port: u32,
+    events: Option<(Watched<nft::Events>, u32)>,
+    look_every: Option<Duration>,
     touched: Option<u32>,
     addresses: Watched<rt::Watch>,
     rt: rt::Socket,
@@ -143,16 +145,15 @@ impl Reactor {
         progress: watch::Sender<Progress>,
     ) -> anyhow::Result<Reactor> {
         let clock = Clock::start();
-        let events = nft::Events::open().context("listening to nf_tables")?;
-        let driver = Driver::open()?.quieting(events.share().context("sharing the event socket")?);
-        let own_port = driver.port();
+        let Opened {
+            compiler,
+            driver,
+            events,
+        } = options.mode.open(options.mark)?;
+        let look_every = driver.must_look().then_some(LOOK_EVERY);
         let (reply, answers) = mpsc::unbounded_channel();
         let kernel = Kernel::start(driver, reply)?;
-        let engine = Engine::new(
-            Cluster::new(options.settings),
-            Compiler::new(options.mark),
-            options.pace,
-        );
+        let engine = Engine::new(Cluster::new(options.settings), compiler, options.pace);
         let (vitals, watched) = watch::channel(Vitals {
             health: engine.health().clone(),
             node_eligible: false,
@@ -167,8 +168,8 @@ impl Reactor {
             answers,
             facts,
             manifests: None,
-            changes: Watched::new(events)?,
-            own_port,
+            events,
+            look_every,
             touched: None,
             addresses: Watched::new(rt::Watch::open(rt::Topic::Addresses)?)?,
             rt: rt::Socket::open()?,
@@ -237,6 +238,13 @@ impl Reactor {
                     None => std::future::pending().await,
                 }
             };
+            let events = async {
+                match &self.events {
+                    Some((events, _)) => events.ready().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let look = sleep(self.look_every);
             tokio::select! {
                 Some(answer) = self.answers.recv() => self.step(answer),
                 Some(batch) = facts => {
@@ -247,10 +255,14 @@ impl Reactor {
                     ready?;
                     self.read_manifests()?;
                 }
-                ready = self.changes.ready() => {
+                ready = events => {
                     ready?;
-                    let events = self.changes.inner.read()?;
-                    self.kernel_changed(events);
+                    self.read_events()?;
+                }
+                () = look => {
+                    if self.engine.is_settled() {
+                        self.kernel.submit(Job::Look);
+                    }
                 }
                 ready = self.addresses.ready() => {
                     ready?;
@@ -268,12 +280,16 @@ impl Reactor {
 
     /// Other people's changes to our tables. Their messages name the socket; the name of the
     /// process follows with the generation that ends their transaction.
-    fn kernel_changed(&mut self, events: Vec<nft::Event>) {
-        for event in events {
+    fn read_events(&mut self) -> anyhow::Result<()> {
+        let Some((source, own_port)) = &mut self.events else {
+            return Ok(());
+        };
+        let own_port = *own_port;
+        for event in source.inner.read()? {
             match event {
                 nft::Event::Object { table, portid, .. } => {
                     // Port 0 is the kernel itself: an affinity entry that a packet made.
-                    if table == TABLE && portid != 0 && portid != self.own_port {
+                    if table == TABLE && portid != 0 && portid != own_port {
                         self.touched = Some(portid);
                     }
                 }
@@ -291,6 +307,7 @@ impl Reactor {
                 }
             }
         }
+        Ok(())
     }
 
     fn step(&mut self, input: Input) {
@@ -316,7 +333,7 @@ impl Reactor {
 
     fn count(&mut self, message: &Message) {
         self.progress.send_modify(|p| match message {
-            Message::Failed { .. } => p.failures += 1,
+            Message::Failed { .. } | Message::LeftOut { .. } => p.failures += 1,
             Message::Drifted { .. } => p.repairs += 1,
             Message::Started { routes, .. } => p.routes = *routes,
             Message::Notice(_) => {}
@@ -338,6 +355,13 @@ impl Reactor {
             *old = vitals;
             changed
         });
+    }
+}
+
+async fn sleep(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,7 +1,5 @@
 //! The engine's messages as log lines.
 
-use sluice_dataplane::nftables::program::TABLE;
-
 use crate::engine::Message;
 
 /// Logs a message.
@@ -22,6 +20,9 @@ pub(super) fn say(message: &Message) {
         Message::Failed { failure, retry_ms } => {
             tracing::error!(retry_ms, "Programming the kernel failed: {}", failure.text);
         }
+        Message::LeftOut { outcome, retry_ms } => {
+            tracing::error!(retry_ms, "Not everything could be programmed: {outcome}");
+        }
         Message::Drifted { family, drift, by } => {
             let by = by.as_ref().map_or_else(
                 || "an unknown process".to_owned(),
@@ -30,7 +31,7 @@ pub(super) fn say(message: &Message) {
             tracing::warn!(
                 missing = drift.missing,
                 unexpected = drift.unexpected,
-                "Table {TABLE} ({family}) was changed by {by}, repairing: {}",
+                "The {family} rules were changed by {by}, repairing: {}",
                 drift.examples.join("; ")
             );
         }

@@ -18,7 +18,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
+use sluice_dataplane::iptables::driver::Choice;
+use sluice_dataplane::iptables::ground::LocalhostNodePorts;
+
 use crate::config::Mode;
+use crate::daemon::Dataplane;
 use crate::sandbox::{Privilege, World, enter_user_namespace};
 
 use cast::Cast;
@@ -47,16 +51,17 @@ pub fn main(words: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
 /// Shows the proxy at work and prints what it does. To be called before a second thread starts,
 /// except as root, see [`enter_user_namespace`].
 pub fn run(options: DemoOptions) -> anyhow::Result<()> {
-    match options.mode {
-        Mode::Nftables => {}
-        Mode::Iptables | Mode::Ipvs | Mode::Userspace => {
-            anyhow::bail!("mode {} is not there yet, nftables is", options.mode)
+    let mode = match options.mode {
+        Mode::Nftables => Dataplane::Nftables,
+        Mode::Iptables => Dataplane::Iptables(Choice::Host, LocalhostNodePorts::Closed),
+        Mode::Ipvs | Mode::Userspace => {
+            anyhow::bail!("mode {} is not there yet, nftables and iptables are", options.mode)
         }
-    }
+    };
     let privilege = enter_user_namespace()?;
     let cast = Cast::from_facts(examples::facts()?)?;
     let world = build(&cast, privilege)?;
-    let mut proxy = Proxy::start(&world, cast.settings())?;
+    let mut proxy = Proxy::start(&world, mode, cast.settings())?;
     load(&mut proxy, &cast, options.services)?;
     show(&world, &cast)?;
     live::scale_up(&world, &mut proxy, &cast)?;

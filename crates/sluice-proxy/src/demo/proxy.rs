@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluice_model::fact::Fact;
 use sluice_model::settings::Settings;
 
-use crate::daemon::{DaemonHandle, DaemonOptions};
+use crate::daemon::{DaemonHandle, DaemonOptions, Dataplane};
 use crate::engine::Pace;
 use crate::sandbox::{Place, World};
 
@@ -22,8 +22,13 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    pub(super) fn start(world: &World, settings: Settings) -> anyhow::Result<Proxy> {
+    pub(super) fn start(
+        world: &World,
+        mode: Dataplane,
+        settings: Settings,
+    ) -> anyhow::Result<Proxy> {
         let daemon = DaemonHandle::start(DaemonOptions {
+            mode,
             settings,
             mark: MARK,
             pace: Pace {

@@ -11,8 +11,8 @@ mod tests;
 
 use std::time::Duration;
 
-use sluice_dataplane::nftables::Compiler;
-use sluice_dataplane::nftables::tx::{Drift, Observed, Tx};
+use sluice_dataplane::mode::{Compiler, Observed, Outcome, Tx};
+use sluice_dataplane::nftables::tx::Drift;
 use sluice_model::cluster::Cluster;
 use sluice_model::fact::{Fact, Family};
 use sluice_model::route::{Changes, Notice};
@@ -91,6 +91,13 @@ pub enum Message {
         /// Next attempt in so many milliseconds.
         retry_ms: u64,
     },
+    /// Part of a transaction was refused; the rest is in force.
+    LeftOut {
+        /// What and why.
+        outcome: Outcome,
+        /// Next attempt in so many milliseconds.
+        retry_ms: u64,
+    },
     /// The kernel differed from intent and is being repaired.
     Drifted {
         /// Family of the table.
@@ -127,6 +134,8 @@ pub struct Report {
     pub operations: usize,
     /// From start to acknowledgement.
     pub took: Duration,
+    /// What was left out; everything else is in force.
+    pub outcome: Outcome,
 }
 
 /// When to act.
@@ -232,10 +241,7 @@ impl Engine {
             Input::Observed(Err(failure)) | Input::Committed(Err(failure)) => {
                 self.failed(now, failure, &mut effects);
             }
-            Input::Committed(Ok(report)) => {
-                self.pending.operations += report.operations;
-                self.settle(now, &mut effects);
-            }
+            Input::Committed(Ok(report)) => self.committed(now, &report, &mut effects),
         }
         if self.work == Work::Idle {
             self.advance(now, &mut effects);
@@ -269,8 +275,7 @@ impl Engine {
     fn observed(&mut self, now: Moment, observed: &Observed, effects: &mut Vec<Effect>) {
         let mut changes = self.cluster.changes();
         self.note(&mut changes, effects);
-        self.compiler.adopt(&changes, observed);
-        let (tx, drifts) = self.compiler.resync(observed);
+        let (tx, drifts) = self.compiler.resync(&changes, observed);
         if self.started {
             for (family, drift) in Family::ALL.into_iter().zip(drifts) {
                 if !drift.is_none() {
@@ -322,6 +327,21 @@ impl Engine {
         effects.push(Effect::Settled(settled));
         if self.cluster.is_dirty() {
             self.health.queued(now);
+        }
+    }
+
+    fn committed(&mut self, now: Moment, report: &Report, effects: &mut Vec<Effect>) {
+        self.pending.operations += report.operations;
+        self.compiler.settle(&report.outcome);
+        let pause = self.retry;
+        self.settle(now, effects);
+        if self.compiler.in_doubt() {
+            self.kernel = Kernel::Unknown;
+            self.not_before = self.not_before.max(now.after(pause));
+            self.retry = (pause * 2).min(RETRY_MAX);
+            let outcome = report.outcome.clone();
+            let retry_ms = pause.as_millis() as u64;
+            effects.push(Effect::Say(Message::LeftOut { outcome, retry_ms }));
         }
     }
 

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use sluice_dataplane::nftables::Compiler;
-use sluice_dataplane::nftables::tx::Tx;
+use sluice_dataplane::nftables;
 use sluice_model::cluster::Cluster;
 use sluice_model::fact::{
     Conditions, Endpoint, Fact, Family, Kind, Protocol, Service, ServicePort, Slice, SlicePort,
@@ -20,7 +19,7 @@ fn engine() -> Engine {
     };
     Engine::new(
         Cluster::new(Settings::for_node("node-a")),
-        Compiler::new(0x4000),
+        Compiler::Nftables(Box::new(nftables::Compiler::new(0x4000))),
         pace,
     )
 }
@@ -92,7 +91,10 @@ fn started() -> Engine {
     assert_eq!(engine.step(Moment(0), services), []);
     let slices = Input::Facts(list(Kind::Slices, slice(1, 1)));
     assert_eq!(engine.step(Moment(0), slices), [Effect::Read]);
-    let effects = engine.step(Moment(1), Input::Observed(Ok(Box::default())));
+    let effects = engine.step(
+        Moment(1),
+        Input::Observed(Ok(Box::new(Observed::Nftables(Default::default())))),
+    );
     assert_eq!(commits(&effects).len(), 1);
     let effects = engine.step(Moment(2), Input::Committed(Ok(Report::default())));
     assert!(effects.iter().any(|e| matches!(e, Effect::Settled(_))));
@@ -153,7 +155,10 @@ fn a_failed_commit_is_read_back_and_retried_with_growing_pauses() {
         })
     );
     assert_eq!(engine.step(Moment(171), Input::Tick), [Effect::Read]);
-    let effects = engine.step(Moment(172), Input::Observed(Ok(Box::default())));
+    let effects = engine.step(
+        Moment(172),
+        Input::Observed(Ok(Box::new(Observed::Nftables(Default::default())))),
+    );
     assert_eq!(commits(&effects).len(), 1);
 }
 
@@ -168,7 +173,10 @@ fn somebody_elses_change_is_read_at_once_and_named() {
         engine.step(Moment(10), Input::Foreign(who.clone())),
         [Effect::Read]
     );
-    let effects = engine.step(Moment(11), Input::Observed(Ok(Box::default())));
+    let effects = engine.step(
+        Moment(11),
+        Input::Observed(Ok(Box::new(Observed::Nftables(Default::default())))),
+    );
     let named = effects.iter().any(|e| {
         matches!(e, Effect::Say(Message::Drifted { by: Some(by), drift, .. })
             if *by == who && drift.missing > 0)

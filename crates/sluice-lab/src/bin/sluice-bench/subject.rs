@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluice_model::fact::Fact;
 use sluice_model::settings::Settings;
-use sluice_proxy::daemon::{DaemonHandle, DaemonOptions, Progress};
+use sluice_proxy::daemon::{DaemonHandle, DaemonOptions, Dataplane, Progress};
 use sluice_proxy::engine::Pace;
 
 use crate::figures::timed;
@@ -25,6 +25,7 @@ pub(crate) struct Subject {
 impl Subject {
     pub(crate) fn start(netns: OwnedFd, settings: Settings) -> anyhow::Result<Subject> {
         let daemon = DaemonHandle::start(DaemonOptions {
+            mode: Dataplane::Nftables,
             settings,
             mark: MARK,
             pace: Pace {
