@@ -171,12 +171,42 @@ impl Driver {
         }
     }
 
+    /// Removes what the other modes left on this node. To be called once the own rules are in
+    /// place, so that no connection is refused in between. Problems are collected.
+    pub fn remove_others(&mut self) -> (usize, Vec<DriverError>) {
+        match self {
+            Driver::Nftables(_) => remove_iptables(),
+            Driver::Iptables(_) => remove_nftables(),
+        }
+    }
+
     /// Whether [`Driver::look`] sees anything at all.
     pub fn must_look(&self) -> bool {
         match self {
             Driver::Nftables(_) => false,
             Driver::Iptables(_) => true,
         }
+    }
+}
+
+/// Removes the rules of every mode; what is not there is no error.
+pub fn remove_all() -> (usize, Vec<DriverError>) {
+    let (tables, mut errors) = remove_nftables();
+    let (rules, more) = remove_iptables();
+    errors.extend(more);
+    (tables + rules, errors)
+}
+
+fn remove_iptables() -> (usize, Vec<DriverError>) {
+    let (count, errors) = iptables::driver::Driver::remove_rules();
+    (count, errors.into_iter().map(DriverError::from).collect())
+}
+
+fn remove_nftables() -> (usize, Vec<DriverError>) {
+    let removed = nftables::driver::Driver::open().and_then(|mut driver| driver.remove_tables());
+    match removed {
+        Ok(count) => (count, Vec::new()),
+        Err(error) => (0, vec![error.into()]),
     }
 }
 

@@ -1,10 +1,15 @@
-//! `--cleanup`: removes the rules of every mode so far, and nothing else.
+//! `--cleanup`: removes the rules of every mode, and nothing else.
 
-use sluice_dataplane::nftables::driver::Driver;
-
-/// Removes our tables in both families. What is not there is no error.
+/// Removes what there is. Errors are reported one by one; the rest goes on.
 pub fn run() -> anyhow::Result<()> {
-    let removed = Driver::open()?.remove_tables()?;
-    tracing::info!(tables = removed, "Removed the rules of mode nftables");
+    let (removed, errors) = sluice_dataplane::mode::remove_all();
+    tracing::info!(objects = removed, "Removed the rules of all modes");
+    for error in &errors {
+        tracing::error!("{error}");
+    }
+    anyhow::ensure!(
+        errors.is_empty(),
+        "encountered an error while tearing down rules"
+    );
     Ok(())
 }

@@ -18,6 +18,8 @@ pub(super) enum Job {
     Commit(Tx),
     /// Look whether the rules are still there; answered only if they are not.
     Look,
+    /// Remove what other modes left; not answered.
+    RemoveOthers,
 }
 
 /// The other end of the thread. It ends when this is dropped.
@@ -58,6 +60,10 @@ fn run(
 ) {
     while let Ok(job) = work.recv() {
         let answer = match job {
+            Job::RemoveOthers => {
+                remove_others(&mut driver);
+                continue;
+            }
             Job::Look => match driver.look() {
                 Ok(None) => continue,
                 Ok(Some(missing)) => {
@@ -88,6 +94,16 @@ fn run(
         if reply.send(answer).is_err() {
             return;
         }
+    }
+}
+
+fn remove_others(driver: &mut Driver) {
+    let (removed, errors) = driver.remove_others();
+    if removed > 0 {
+        tracing::info!(objects = removed, "Removed the rules of another mode");
+    }
+    for error in errors {
+        tracing::warn!("Removing the rules of another mode: {error}");
     }
 }
 

@@ -319,6 +319,9 @@ impl Reactor {
                 Effect::WakeAt(moment) => self.wake = Some(moment),
                 Effect::Say(message) => {
                     self.count(&message);
+                    if matches!(message, Message::Started { .. }) {
+                        self.kernel.submit(Job::RemoveOthers);
+                    }
                     report::say(&message);
                 }
                 Effect::Settled(settled) => {

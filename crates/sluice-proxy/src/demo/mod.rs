@@ -55,7 +55,10 @@ pub fn run(options: DemoOptions) -> anyhow::Result<()> {
         Mode::Nftables => Dataplane::Nftables,
         Mode::Iptables => Dataplane::Iptables(Choice::Host, LocalhostNodePorts::Closed),
         Mode::Ipvs | Mode::Userspace => {
-            anyhow::bail!("mode {} is not there yet, nftables and iptables are", options.mode)
+            anyhow::bail!(
+                "mode {} is not there yet, nftables and iptables are",
+                options.mode
+            )
         }
     };
     let privilege = enter_user_namespace()?;
