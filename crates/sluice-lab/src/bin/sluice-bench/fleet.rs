@@ -189,12 +189,10 @@ mod tests {
     use super::*;
 
     fn addresses(fact: &Fact) -> Vec<String> {
-        match fact {
-            Fact::Slice(_, Some(slice)) => {
-                slice.endpoints.iter().map(|e| e.ip.to_string()).collect()
-            }
-            other => panic!("{other:?} is no slice"),
-        }
+        let Fact::Slice(_, Some(slice)) = fact else {
+            panic!("{fact:?} is no slice");
+        };
+        slice.endpoints.iter().map(|e| e.ip.to_string()).collect()
     }
 
     #[test]
