@@ -7,11 +7,12 @@ mod service;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use sluice_model::fact::{Fact, parse_ip, parse_net};
+use sluice_model::fact::Fact;
 use sluice_model::name::{Name, Names, ObjectKey};
 
 use super::ledger::{Key, Placed};
 use super::{ManifestProblem, Outcome};
+use crate::object::{self, Meaning};
 use crate::yaml::{self, Chunk, Complaint, Field, Node, Place};
 
 /// What one file says, with places.
@@ -355,33 +356,20 @@ impl Scope<'_> {
         u16::try_from(number).ok()
     }
 
+    /// What text means; a complaint noted where it means nothing.
+    fn mean<T>(&mut self, field: &Field<'_>, rule: fn(&str) -> Meaning<T>) -> Option<T> {
+        let text = self.take(field.text())?;
+        let read = rule(text);
+        read.map_err(|why| self.complain(field, why)).ok()
+    }
+
     /// An address that may be that of a service or endpoint: not loopback, not link-local, ...
     fn address(&mut self, field: &Field<'_>) -> Option<IpAddr> {
-        let text = self.take(field.text())?;
-        let Some(ip) = parse_ip(text) else {
-            self.complain(
-                field,
-                "must be an IP address such as 192.0.2.1 or 2001:db8::1",
-            );
-            return None;
-        };
-        if let Some(sort) = special(ip) {
-            self.complain(field, format!("must not be {sort}"));
-            return None;
-        }
-        Some(ip)
+        self.mean(field, object::address)
     }
 
     fn net(&mut self, field: &Field<'_>) -> Option<ipnet::IpNet> {
-        let text = self.take(field.text())?;
-        let net = parse_net(text);
-        if net.is_none() {
-            self.complain(
-                field,
-                "must be a range such as 192.0.2.0/24 or 2001:db8::/64",
-            );
-        }
-        net
+        self.mean(field, object::net)
     }
 
     /// Keys given twice: the last one counts, which few authors mean.
@@ -415,24 +403,5 @@ fn duplicate_keys(node: &Node, twice: &mut Vec<(Place, String)>) {
         | yaml::Value::Int(_)
         | yaml::Value::Float(_)
         | yaml::Value::Text(_) => {}
-    }
-}
-
-/// The sort of an address that can be neither a service's nor an endpoint's.
-fn special(ip: IpAddr) -> Option<&'static str> {
-    let link_local = match ip {
-        IpAddr::V4(v4) => v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    };
-    if ip.is_unspecified() {
-        Some("the unspecified address")
-    } else if ip.is_loopback() {
-        Some("a loopback address")
-    } else if ip.is_multicast() {
-        Some("a multicast address")
-    } else if link_local {
-        Some("a link-local address")
-    } else {
-        None
     }
 }

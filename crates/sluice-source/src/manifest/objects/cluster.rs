@@ -1,15 +1,11 @@
 //! Node and ServiceCIDR.
 
-use std::net::IpAddr;
-
-use sluice_model::fact::{Fact, Node, parse_ip};
+use sluice_model::fact::{Fact, Node};
 use sluice_model::name::ObjectKey;
 
 use super::Scope;
+use crate::object::{AUTOSCALER_TAINT, ZONE, any_address};
 use crate::yaml::Field;
-
-const ZONE: &str = "topology.kubernetes.io/zone";
-const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 pub(super) fn node(scope: &mut Scope<'_>, root: &Field<'_>, key: ObjectKey) -> Option<Fact> {
     let mut node = Node::default();
@@ -24,7 +20,7 @@ pub(super) fn node(scope: &mut Scope<'_>, root: &Field<'_>, key: ObjectKey) -> O
                 Some(_) | None => continue,
             };
             let address = scope.take(entry.require("address", "must be an IP address"));
-            into.extend(address.and_then(|field| node_address(scope, &field)));
+            into.extend(address.and_then(|field| scope.mean(&field, any_address)));
         }
     }
     node.addresses.append(&mut external);
@@ -50,19 +46,6 @@ pub(super) fn node(scope: &mut Scope<'_>, root: &Field<'_>, key: ObjectKey) -> O
         .and_then(|m| m.get("deletionTimestamp"));
     node.leaving |= deleted.is_some_and(|stamp| !stamp.is_null());
     Some(Fact::Node(key.name, Some(Box::new(node))))
-}
-
-/// A Node's address may be of any sort, also link-local.
-fn node_address(scope: &mut Scope<'_>, field: &Field<'_>) -> Option<IpAddr> {
-    let text = scope.take(field.text())?;
-    let ip = parse_ip(text);
-    if ip.is_none() {
-        scope.complain(
-            field,
-            "must be an IP address such as 192.0.2.1 or 2001:db8::1",
-        );
-    }
-    ip
 }
 
 pub(super) fn cidrs(scope: &mut Scope<'_>, root: &Field<'_>, key: ObjectKey) -> Option<Fact> {

@@ -4,13 +4,9 @@ use sluice_model::fact::{Conditions, Endpoint, Fact, Family, Hints, Protocol, Sl
 use sluice_model::name::{Name, ObjectKey};
 
 use super::Scope;
+use crate::object::{self, HEADLESS, SERVICE_NAME, TRIGGER_TIME};
 use crate::time::parse_rfc3339_nanos;
 use crate::yaml::Field;
-
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
-const HEADLESS: &str = "service.kubernetes.io/headless";
-const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-const PROTOCOLS: &str = "must be TCP, UDP or SCTP";
 
 pub(super) fn slice(scope: &mut Scope<'_>, root: &Field<'_>, key: ObjectKey) -> Option<Fact> {
     let service = scope.label(root, "labels", SERVICE_NAME);
@@ -47,15 +43,7 @@ pub(super) fn slice(scope: &mut Scope<'_>, root: &Field<'_>, key: ObjectKey) -> 
 fn address_type(scope: &mut Scope<'_>, root: &Field<'_>) -> Option<Option<Family>> {
     let why = "must be IPv4, IPv6 or FQDN";
     let field = scope.take(root.require("addressType", why))?;
-    match scope.take(field.text())? {
-        "IPv4" => Some(Some(Family::V4)),
-        "IPv6" => Some(Some(Family::V6)),
-        "FQDN" => Some(None),
-        _ => {
-            scope.complain(&field, why);
-            None
-        }
-    }
+    scope.mean(&field, object::address_type)
 }
 
 fn trigger(scope: &mut Scope<'_>, root: &Field<'_>) -> Option<i64> {
@@ -108,12 +96,7 @@ pub(super) fn protocol(scope: &mut Scope<'_>, port: &Field<'_>) -> Option<Protoc
     let Some(field) = port.get("protocol") else {
         return Some(Protocol::Tcp);
     };
-    let text = scope.take(field.text())?;
-    let protocol = Protocol::parse(text);
-    if protocol.is_none() {
-        scope.complain(&field, PROTOCOLS);
-    }
-    protocol
+    scope.mean(&field, object::protocol)
 }
 
 fn endpoint(scope: &mut Scope<'_>, field: &Field<'_>, family: Family) -> Option<Endpoint> {

@@ -7,12 +7,9 @@ use sluice_model::name::ObjectKey;
 
 use super::Scope;
 use super::endpoints::protocol;
+use crate::object::{self, AFFINITY_SECONDS, Affinity, LONGEST_AFFINITY, OTHER_PROXY};
 use crate::time::parse_rfc3339_seconds;
 use crate::yaml::{Complaint, Field};
-
-const OTHER_PROXY: &str = "service.kubernetes.io/service-proxy-name";
-/// The API server's default for sessionAffinityConfig.clientIP.timeoutSeconds.
-const AFFINITY_SECONDS: u32 = 10_800;
 
 pub(super) fn service(scope: &mut Scope<'_>, root: &Field<'_>, key: ObjectKey) -> Option<Fact> {
     let spec = scope.take(root.require("spec", "must say what the service is"))?;
@@ -47,54 +44,29 @@ pub(super) fn service(scope: &mut Scope<'_>, root: &Field<'_>, key: ObjectKey) -
 }
 
 fn service_type(scope: &mut Scope<'_>, spec: &Field<'_>) -> ServiceType {
-    let Some(field) = spec.get("type") else {
-        return ServiceType::ClusterIp;
-    };
-    match scope.take(field.text()) {
-        Some("ClusterIP") => ServiceType::ClusterIp,
-        Some("NodePort") => ServiceType::NodePort,
-        Some("LoadBalancer") => ServiceType::LoadBalancer,
-        Some("ExternalName") => ServiceType::ExternalName,
-        Some(_) => {
-            let why = "must be ClusterIP, NodePort, LoadBalancer or ExternalName; \
-                       served as ClusterIP";
-            scope.complain(&field, why);
-            ServiceType::ClusterIp
-        }
-        None => ServiceType::ClusterIp,
-    }
+    let field = spec.get("type");
+    let read = field.and_then(|field| scope.mean(&field, object::service_type));
+    read.unwrap_or_default()
 }
 
 fn policy(scope: &mut Scope<'_>, field: Option<Field<'_>>) -> TrafficPolicy {
-    let Some(field) = field else {
-        return TrafficPolicy::Cluster;
-    };
-    match scope.take(field.text()) {
-        Some("Cluster") | None => TrafficPolicy::Cluster,
-        Some("Local") => TrafficPolicy::Local,
-        Some(_) => {
-            scope.complain(&field, "must be Cluster or Local; served as Cluster");
-            TrafficPolicy::Cluster
-        }
-    }
+    let read = field.and_then(|field| scope.mean(&field, object::policy));
+    read.unwrap_or_default()
 }
 
 fn affinity(scope: &mut Scope<'_>, spec: &Field<'_>) -> Option<u32> {
     let field = spec.get("sessionAffinity")?;
-    match scope.take(field.text())? {
-        "None" => return None,
-        "ClientIP" => {}
-        _ => {
-            scope.complain(&field, "must be None or ClientIP; served as None");
-            return None;
-        }
+    match scope.mean(&field, object::affinity)? {
+        Affinity::Free => return None,
+        Affinity::ClientIp => {}
     }
     let config = spec.get("sessionAffinityConfig");
     let client = config.as_ref().and_then(|config| config.get("clientIP"));
     let seconds = client
         .as_ref()
         .and_then(|client| client.get("timeoutSeconds"));
-    let seconds = seconds.and_then(|field| scope.take(field.whole(1..=86_400)));
+    let seconds =
+        seconds.and_then(|field| scope.take(field.whole(1..=i64::from(LONGEST_AFFINITY))));
     let seconds = seconds.and_then(|seconds| u32::try_from(seconds).ok());
     Some(seconds.unwrap_or(AFFINITY_SECONDS))
 }
@@ -158,12 +130,8 @@ fn families(scope: &mut Scope<'_>, spec: &Field<'_>, service: &mut Service) {
     let list = spec.get("ipFamilies");
     let fields = scope.list(list.as_ref());
     for field in &fields {
-        match scope.take(field.text()) {
-            Some("IPv4") => service.families.push(Family::V4),
-            Some("IPv6") => service.families.push(Family::V6),
-            Some(_) => scope.complain(field, "must be IPv4 or IPv6"),
-            None => {}
-        }
+        let family = scope.mean(field, object::family);
+        service.families.extend(family);
     }
     if service.families.is_empty() {
         service.families = of_ips;
@@ -194,16 +162,8 @@ fn ingress(scope: &mut Scope<'_>, root: &Field<'_>) -> Vec<Ingress> {
             continue;
         };
         let mode = field.get("ipMode");
-        let proxied = match scope.text(mode) {
-            Some("Proxy") => true,
-            Some("VIP") | None => false,
-            Some(_) => {
-                if let Some(mode) = &mode {
-                    scope.complain(mode, "must be VIP or Proxy; served as VIP");
-                }
-                false
-            }
-        };
+        let proxied = mode.and_then(|mode| scope.mean(&mode, object::is_proxied));
+        let proxied = proxied.unwrap_or(false);
         ingress.push(Ingress { ip, proxied });
     }
     ingress
