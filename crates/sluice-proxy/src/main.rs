@@ -13,6 +13,7 @@ use sluice_proxy::engine::Pace;
 use sluice_proxy::flags::{self, Invocation, Task};
 use sluice_proxy::logging::{self, Format};
 use sluice_proxy::{cleanup, demo};
+use sluice_source::api::ApiOptions;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
@@ -80,10 +81,6 @@ fn run(invocation: &Invocation, config: &Config) -> anyhow::Result<()> {
             config.mode
         ),
     };
-    let manifests = invocation.manifests.clone().context(
-        "no source: give --manifests PATH (a file or folder of Kubernetes manifests); \
-         the Kubernetes API as a source (--kubeconfig) is not there yet",
-    )?;
     let not_yet = config.not_yet_in_effect();
     if !not_yet.is_empty() {
         tracing::warn!("Accepted but not yet in effect: {}", not_yet.join(", "));
@@ -93,6 +90,11 @@ fn run(invocation: &Invocation, config: &Config) -> anyhow::Result<()> {
         .to_string_lossy()
         .into_owned();
     let node_name = config.node_name(&hostname)?;
+    let manifests = invocation.manifests.clone();
+    let api = match &manifests {
+        Some(_) => None,
+        None => Some(api(invocation, config, &node_name)?),
+    };
     tracing::info!(
         node = node_name.as_str(),
         mode = config.mode.to_string(),
@@ -107,8 +109,22 @@ fn run(invocation: &Invocation, config: &Config) -> anyhow::Result<()> {
             min_sync_period: config.min_sync_period,
             sync_period: config.sync_period.max(Duration::from_millis(1)),
         },
-        manifests: Some(manifests),
+        manifests,
+        api,
         healthz: config.healthz_bind_address,
         netns: None,
     })
+}
+
+fn api(invocation: &Invocation, config: &Config, node: &str) -> anyhow::Result<ApiOptions> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how a Pod is told where its API server is"
+    )]
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let in_cluster = variable("KUBERNETES_SERVICE_HOST").zip(variable("KUBERNETES_SERVICE_PORT"));
+    daemon::api::options(&config.client, &invocation.master, node, in_cluster).context(
+        "no source of Services: give --kubeconfig FILE or --master URL, run in a Pod, or give \
+         --manifests PATH (a file or folder of Kubernetes manifests)",
+    )
 }

@@ -3,6 +3,7 @@
 //! The reactor waits for news (manifests, a feed, addresses of the machine, other people's changes
 //! to our tables, answers of the kernel thread, time), steps the engine, and does what it says.
 
+pub mod api;
 mod dataplane;
 mod http;
 mod kernel;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use sluice_model::fact::Fact;
 use sluice_model::settings::Settings;
+use sluice_source::api::ApiOptions;
 use tokio::sync::{mpsc as feed, oneshot, watch};
 
 use crate::engine::Pace;
@@ -39,6 +41,8 @@ pub struct DaemonOptions {
     pub pace: Pace,
     /// A file or folder of manifests to serve.
     pub manifests: Option<PathBuf>,
+    /// An API server to follow.
+    pub api: Option<ApiOptions>,
     /// Where /healthz and /livez answer.
     pub healthz: Option<SocketAddr>,
     /// Network namespace to work in; `None` is the current one.

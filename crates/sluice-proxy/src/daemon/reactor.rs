@@ -9,9 +9,11 @@ use sluice_model::cluster::Cluster;
 use sluice_model::fact::Fact;
 use sluice_netlink::nft;
 use sluice_netlink::rt;
+use sluice_source::api::{ApiSource, Update as ApiUpdate};
 use sluice_source::manifest::{ManifestSource, Update};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::api;
 use super::dataplane::Opened;
 use super::http::{self, Vitals};
 use super::kernel::{Job, Kernel};
@@ -90,7 +92,15 @@ pub(super) fn run(
         .build()?;
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async move {
+        let api = options.api.clone();
         let mut reactor = Reactor::new(options, inlets.facts, progress)?;
+        if let Some(api) = api {
+            reactor.api = Some(
+                ApiSource::start(api)
+                    .await
+                    .context("reaching the API server")?,
+            );
+        }
         ready();
         tokio::select! {
             ended = reactor.run() => ended,
@@ -127,6 +137,7 @@ struct Reactor {
     answers: mpsc::UnboundedReceiver<Input>,
     facts: Option<mpsc::UnboundedReceiver<Vec<Fact>>>,
     manifests: Option<Watched<ManifestSource>>,
+    api: Option<ApiSource>,
     events: Option<(Watched<nft::Events>, u32)>,
     look_every: Option<Duration>,
     touched: Option<u32>,
@@ -168,6 +179,7 @@ impl Reactor {
             answers,
             facts,
             manifests: None,
+            api: None,
             events,
             look_every,
             touched: None,
@@ -238,6 +250,12 @@ impl Reactor {
                     None => std::future::pending().await,
                 }
             };
+            let api = async {
+                match &mut self.api {
+                    Some(source) => source.next().await,
+                    None => std::future::pending().await,
+                }
+            };
             let events = async {
                 match &self.events {
                     Some((events, _)) => events.ready().await,
@@ -255,6 +273,10 @@ impl Reactor {
                     ready?;
                     self.read_manifests()?;
                 }
+                Some(update) = api => match update {
+                    ApiUpdate::Facts(facts) => self.step(Input::Facts(facts)),
+                    ApiUpdate::Notice(notice) => api::say(&notice),
+                },
                 ready = events => {
                     ready?;
                     self.read_events()?;

@@ -36,6 +36,7 @@ impl Proxy {
                 sync_period: Duration::from_secs(30),
             },
             manifests: None,
+            api: None,
             healthz: None,
             netns: Some(world.netns_fd(Place::Node)?.try_clone_to_owned()?),
         })?;

@@ -33,6 +33,7 @@ impl Subject {
                 sync_period: Duration::from_secs(30),
             },
             manifests: None,
+            api: None,
             healthz: None,
             netns: Some(netns),
         })?;
