@@ -5,7 +5,7 @@
 //! a server on that port. So `untouched` means that the packet arrived there with its own source,
 //! and `refused` and `dropped` mean that something kept it from getting there.
 
-mod nftables;
+mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -16,22 +16,16 @@ use ipnet::IpNet;
 use sluice_model::cluster::Cluster;
 use sluice_model::fact::{Fact, Protocol, Slice};
 use sluice_model::name::Names;
-use sluice_model::route::Changes;
 use sluice_proxy::sandbox::{self, Outcome, PodLink, Probe, SandboxError, World, WorldSpec};
+
+use node::OnNode;
+
+pub use node::ModeName;
 
 use crate::backend::{Aim, Attempt, Backend, Seen, Session};
 use crate::scenario::{DetectLocalMode, NodeSpec, Scenario};
 use crate::world::{self, Client, Place};
 use crate::{objects, oracle};
-
-/// A proxy mode that can be put on a sandbox's node.
-trait Mode {
-    /// Brings changes into force, all at once.
-    fn commit(&mut self, changes: &Changes) -> Result<()>;
-
-    /// Reads the kernel back and complains of every difference from what was intended.
-    fn verify(&mut self) -> Result<()>;
-}
 
 /// Real packets through the rules of one mode.
 #[derive(Clone, Copy, Debug)]
@@ -39,28 +33,23 @@ pub struct Kernel {
     mode: ModeName,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum ModeName {
-    Nftables,
-}
-
 impl Kernel {
-    /// The kernel with this mode. The process must be able to make network namespaces.
+    /// The kernel with this mode, `nftables`, `iptables-nft` or `iptables-legacy`. The process
+    /// must be able to make network namespaces.
     pub fn new(mode: &str) -> Result<Kernel> {
-        match mode {
-            "nftables" => Ok(Kernel {
-                mode: ModeName::Nftables,
-            }),
-            _ => bail!("the lab cannot run mode {mode:?}, only nftables"),
+        match ModeName::ALL.into_iter().find(|name| name.word() == mode) {
+            Some(mode) => Ok(Kernel { mode }),
+            None => {
+                let known = ModeName::ALL.map(ModeName::word).join(", ");
+                bail!("the lab cannot run mode {mode:?}, only {known}")
+            }
         }
     }
 }
 
 impl Backend for Kernel {
     fn name(&self) -> &str {
-        match self.mode {
-            ModeName::Nftables => "nftables",
-        }
+        self.mode.word()
     }
 
     fn begin(&mut self, scenario: &Scenario) -> Result<Box<dyn Session>> {
@@ -69,12 +58,8 @@ impl Backend for Kernel {
         settle(&sandbox)?;
         let unserved = plan.serve(&sandbox)?;
         let settings = world::settings(&scenario.node, &scenario.config)?;
-        let mode: Box<dyn Mode> = match self.mode {
-            ModeName::Nftables => {
-                let bit = scenario.config.masquerade_bit.unwrap_or(14);
-                Box::new(nftables::Nftables::on(&sandbox, bit)?)
-            }
-        };
+        let bit = scenario.config.masquerade_bit.unwrap_or(14);
+        let mode = OnNode::open(self.mode, &sandbox, bit)?;
         let cluster = oracle::listed(settings, Vec::new());
         Ok(Box::new(Play {
             sandbox,
@@ -271,15 +256,15 @@ struct Play {
     sandbox: World,
     /// Protocols of which this kernel has no sockets.
     unserved: BTreeSet<Protocol>,
-    mode: Box<dyn Mode>,
+    mode: OnNode,
     cluster: Cluster,
 }
 
 impl Session for Play {
     fn apply(&mut self, facts: Vec<Fact>) -> Result<()> {
         facts.into_iter().for_each(|fact| self.cluster.apply(fact));
-        self.mode.commit(&self.cluster.changes())?;
-        self.mode.verify()
+        self.mode.commit(&self.sandbox, &self.cluster.changes())?;
+        self.mode.verify(&self.sandbox)
     }
 
     fn attempt(&mut self, attempt: &Attempt) -> Result<Seen> {

@@ -1,4 +1,4 @@
-//! Every scenario, with real packets through the rules of nftables mode.
+//! Every scenario, with real packets through the rules of every mode.
 //!
 //! No test harness: an ordinary user must enter a user namespace before the first thread starts.
 
@@ -9,12 +9,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use sluice_lab::backend::Backend;
-use sluice_lab::kernel::Kernel;
+use sluice_lab::kernel::{Kernel, ModeName};
 use sluice_lab::runner::Verdict;
 use sluice_lab::{report, runner, scenario};
 use sluice_proxy::sandbox::enter_user_namespace;
 
-const NAME: &str = "nftables_mode_does_what_every_scenario_expects";
+const NAME: &str = "every_mode_does_what_every_scenario_expects";
 
 fn main() -> Result<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -32,13 +32,17 @@ fn main() -> Result<ExitCode> {
     }
     enter_user_namespace()?;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let open = || -> Result<Box<dyn Backend>> { Ok(Box::new(Kernel::new("nftables")?)) };
-    let each = |verdict: &Verdict| {
-        if !verdict.passed() {
-            println!("{}", report::line(verdict));
-        }
-    };
-    let verdicts = runner::run_all(&scenario::load(&[folder])?, 8, &open, &each)?;
+    let scenarios = scenario::load(&[folder])?;
+    let mut verdicts = Vec::new();
+    for mode in ModeName::ALL {
+        let open = || -> Result<Box<dyn Backend>> { Ok(Box::new(Kernel::new(mode.word())?)) };
+        let each = |verdict: &Verdict| {
+            if !verdict.passed() {
+                println!("{}", report::line(verdict));
+            }
+        };
+        verdicts.extend(runner::run_all(&scenarios, 8, &open, &each)?);
+    }
     println!("{}", report::table(&verdicts));
     let passed = verdicts.iter().all(Verdict::passed);
     Ok(if passed {
