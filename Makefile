@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test lint bench build clean
+.PHONY: demo test bench build envtest clean
 
 build:
 	$(CARGO) build --release -p sluice-proxy
@@ -20,6 +20,13 @@ test:
 # Prints a table and writes target/bench.json.
 bench:
 	$(CARGO) run --release -p sluice-lab --bin sluice-bench
+
+# Builds kube-apiserver (Go, 5 minutes the first time) for trying the proxy against a real API
+# server; etcd comes from Debian's etcd-server.
+envtest:
+	@command -v go >/dev/null || { echo "make envtest needs Go 1.26 or newer: https://go.dev/dl" >&2; exit 1; }
+	mkdir -p .cache/envtest
+	cd envtest && go build -trimpath -ldflags "-s -w" -o ../.cache/envtest/kube-apiserver .
 
 clean:
 	$(CARGO) clean

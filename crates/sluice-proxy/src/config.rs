@@ -245,27 +245,10 @@ impl Config {
     /// but does not act on. To be said once, at start.
     pub fn not_yet_in_effect(&self) -> Vec<&'static str> {
         let default = resolve::defaults();
-        let same_client = |pick: fn(&Client) -> &str| pick(&self.client) == pick(&default.client);
         let table = [
             (
-                "clientConnection.kubeconfig",
-                same_client(|c| &c.kubeconfig),
-            ),
-            (
                 "clientConnection.acceptContentTypes",
-                same_client(|c| &c.accept_content_types),
-            ),
-            (
-                "clientConnection.contentType",
-                same_client(|c| &c.content_type),
-            ),
-            (
-                "clientConnection.qps",
-                self.client.qps == default.client.qps,
-            ),
-            (
-                "clientConnection.burst",
-                self.client.burst == default.client.burst,
+                self.client.accept_content_types == default.client.accept_content_types,
             ),
             (
                 "logging.flushFrequency",
@@ -283,7 +266,6 @@ impl Config {
                 "showHiddenMetricsForVersion",
                 self.show_hidden_metrics.is_empty(),
             ),
-            ("iptables.localhostNodePorts", self.localhost_node_ports),
             ("ipvs", self.ipvs == default.ipvs),
             ("oomScoreAdj", self.oom_score_adj == default.oom_score_adj),
             ("conntrack", self.conntrack == default.conntrack),

@@ -67,13 +67,6 @@ fn slice(service: u8, endpoint: u8) -> Fact {
     )
 }
 
-fn synced() -> Vec<Fact> {
-    [Kind::Services, Kind::Slices]
-        .into_iter()
-        .flat_map(|k| [Fact::Begin(k), Fact::Synced(k)])
-        .collect()
-}
-
 fn commits(effects: &[Effect]) -> Vec<&Tx> {
     effects
         .iter()
