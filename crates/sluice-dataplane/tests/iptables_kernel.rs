@@ -1,16 +1,17 @@
 //! The iptables driver on the real kernel with both backends, each test in a network namespace of
 //! its own.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod iptables_common;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use iptables_common::{cluster, in_namespace, settings, some_services};
+use iptables_common::{cluster, in_namespace, run, settings, some_services};
 use sluice_dataplane::iptables::Compiler;
-use sluice_dataplane::iptables::driver::{Choice, Driver, Look};
+use sluice_dataplane::iptables::driver::{Choice, Driver, DriverError, Look};
 use sluice_dataplane::iptables::ground::Options;
-use sluice_dataplane::iptables::tool::Backend;
+use sluice_dataplane::iptables::tool::{Backend, ToolError};
 use sluice_dataplane::iptables::tx::{Outcome, Tx};
 use sluice_model::cluster::Cluster;
 use sluice_model::fact::Fact;
@@ -73,18 +74,6 @@ fn suffix(backend: Backend) -> &'static str {
         Backend::Nft => "-nft",
         Backend::Legacy => "-legacy",
     }
-}
-
-fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program)
-        .args(arguments)
-        .output()
-        .expect("iptables is installed");
-    assert!(
-        output.status.success(),
-        "{program} {arguments:?}: {output:?}"
-    );
-    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Everything that is there, sorted, without what differs by time.
@@ -463,6 +452,101 @@ fn the_kubelets_hint_decides_which_programs_are_used() {
             let program = format!("iptables{}", suffix(backend));
             run(&program, &["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"]);
             assert_eq!(Driver::open(Choice::Host).unwrap().backend(), backend);
+        });
+    }
+}
+
+#[test]
+fn a_lock_that_somebody_holds_is_named_and_nothing_is_lost() {
+    in_namespace(|| {
+        let mut proxy = Proxy::start(Backend::Legacy, some_services());
+        let mut holder = Command::new("flock")
+            .args(["/run/xtables.lock", "-c", "echo held; cat >/dev/null"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 5];
+        holder.stdout.take().unwrap().read_exact(&mut said).unwrap();
+        proxy.cluster.apply(no_service("ns1/web"));
+        let tx = proxy.compiler.update(&proxy.cluster.changes());
+        let error = proxy.driver.commit(&tx).unwrap_err();
+        let locked = |e: &DriverError| {
+            matches!(
+                e,
+                DriverError::Write {
+                    source: ToolError::Locked { .. },
+                    ..
+                }
+            )
+        };
+        assert!(locked(&error), "{error}");
+        drop(holder.stdin.take());
+        holder.wait().unwrap();
+        assert_eq!(proxy.resync(), Outcome::default());
+        proxy.assert_in_sync();
+        assert!(
+            !saved(Backend::Legacy)
+                .iter()
+                .any(|line| line.contains("ns1/web"))
+        );
+    });
+}
+
+/// Puts a program in the place of a restoring one that reads a part of its input, carries it out
+/// and is killed, once.
+fn kill_the_next(backend: Backend) {
+    let multi = match backend {
+        Backend::Nft => "xtables-nft-multi",
+        Backend::Legacy => "xtables-legacy-multi",
+    };
+    let directory = "/run/programs";
+    std::fs::create_dir(directory).unwrap();
+    for multi in ["xtables-nft-multi", "xtables-legacy-multi"] {
+        run("cp", &[&format!("/usr/sbin/{multi}"), directory]);
+    }
+    for family in ["iptables", "ip6tables"] {
+        for (suffix, multi) in [
+            ("-nft", "xtables-nft-multi"),
+            ("-legacy", "xtables-legacy-multi"),
+        ] {
+            for verb in ["", "-save", "-restore"] {
+                let name = format!("{directory}/{family}{suffix}{verb}");
+                std::os::unix::fs::symlink(multi, name).unwrap();
+            }
+        }
+    }
+    let name = format!("iptables{}-restore", suffix(backend));
+    let script = format!(
+        "#!/bin/sh\n[ -e /run/killed ] && exec {directory}/{multi} {name} \"$@\"\n\
+         touch /run/killed\n(sed '/COMMIT/q') | {directory}/{multi} {name} \"$@\"\nkill -9 $$\n"
+    );
+    let path = format!("{directory}/{name}");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, script).unwrap();
+    run("chmod", &["755", &path]);
+    run("mount", &["--bind", directory, "/usr/sbin"]);
+}
+
+#[test]
+fn a_program_that_is_killed_half_way_loses_nothing() {
+    for backend in BACKENDS {
+        in_namespace(move || {
+            let mut all = some_services();
+            let mut proxy = Proxy::start(backend, all.clone());
+            let change = vec![no_slice("ns1/web-4"), no_slice("ns1/web-6")];
+            all.extend(change.clone());
+            let wanted = fresh(backend, all);
+            kill_the_next(backend);
+            change
+                .into_iter()
+                .for_each(|fact| proxy.cluster.apply(fact));
+            let tx = proxy.compiler.update(&proxy.cluster.changes());
+            let error = proxy.driver.commit(&tx).unwrap_err();
+            assert!(error.to_string().contains("signal: 9"), "{error}");
+            assert_eq!(proxy.resync(), Outcome::default());
+            proxy.assert_in_sync();
+            assert_eq!(saved(backend), wanted);
         });
     }
 }

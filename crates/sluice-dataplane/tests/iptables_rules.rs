@@ -1,4 +1,9 @@
 //! The rules of single services, literally, and how many there are.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod iptables_common;
 

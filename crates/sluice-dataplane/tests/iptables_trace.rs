@@ -1,5 +1,10 @@
 //! Packets through the typed rules, compared with the oracle: on random clusters, after a fresh
 //! start and after a change that was applied step by step.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod iptables_common;
 
@@ -47,11 +52,8 @@ enum End {
 fn walk(rules: &Ruleset, at: (Table, Chain), flight: Flight) -> Vec<(End, Flight)> {
     let mut ends = Vec::new();
     let mut going = vec![flight];
-    let chain = rules
-        .chains
-        .get(&at)
-        .unwrap_or_else(|| panic!("jump to missing chain {}", at.1));
-    for rule in chain {
+    let chain = rules.chains.get(&at);
+    for rule in chain.unwrap_or_else(|| panic!("jump to missing chain {}", at.1)) {
         let mut next = Vec::new();
         for flight in going {
             let chance = matches(rule, &flight);
@@ -64,14 +66,12 @@ fn walk(rules: &Ruleset, at: (Table, Chain), flight: Flight) -> Vec<(End, Flight
             }
             if chance > 0.0 {
                 let chance = flight.chance * chance;
-                hit(
-                    rules,
-                    at.0,
-                    rule,
-                    Flight { chance, ..flight },
-                    &mut next,
-                    &mut ends,
-                );
+                for (end, flight) in hit(rules, at.0, rule, Flight { chance, ..flight }) {
+                    match end {
+                        Some(end) => ends.push((end, flight)),
+                        None => next.push(flight),
+                    }
+                }
             }
         }
         going = next;
@@ -80,45 +80,43 @@ fn walk(rules: &Ruleset, at: (Table, Chain), flight: Flight) -> Vec<(End, Flight
     ends
 }
 
+/// Ways out of the chain by a rule that matched; `None` goes on to the next rule.
 fn hit(
     rules: &Ruleset,
     table: Table,
     rule: &Rule,
     mut flight: Flight,
-    next: &mut Vec<Flight>,
-    ends: &mut Vec<(End, Flight)>,
-) {
-    let chain = match &rule.target {
-        None => return next.push(flight),
-        Some(Target::Jump(chain)) => Chain::Fixed(*chain),
-        Some(Target::Service(chain)) => Chain::Service(*chain),
-        Some(Target::Accept) => return ends.push((End::Accepted, flight)),
-        Some(Target::Drop) => return ends.push((End::Dropped, flight)),
-        Some(Target::Reject(_)) => return ends.push((End::Refused, flight)),
-        Some(Target::Return) => return ends.push((End::Through, flight)),
-        Some(Target::SetMark(mark)) => {
-            flight.mark |= mark;
-            return next.push(flight);
+) -> Vec<(Option<End>, Flight)> {
+    let mut end = None;
+    match &rule.target {
+        None => {}
+        Some(Target::Jump(chain)) => return jump(rules, (table, Chain::Fixed(*chain)), flight),
+        Some(Target::Service(chain)) => {
+            return jump(rules, (table, Chain::Service(*chain)), flight);
         }
-        Some(Target::FlipMark(mark)) => {
-            flight.mark ^= mark;
-            return next.push(flight);
-        }
-        Some(Target::Masquerade(_)) => return ends.push((End::Masqueraded, flight)),
+        Some(Target::Accept) => end = Some(End::Accepted),
+        Some(Target::Drop) => end = Some(End::Dropped),
+        Some(Target::Reject(_)) => end = Some(End::Refused),
+        Some(Target::Return) => end = Some(End::Through),
+        Some(Target::SetMark(mark)) => flight.mark |= mark,
+        Some(Target::FlipMark(mark)) => flight.mark ^= mark,
+        Some(Target::Masquerade(_)) => end = Some(End::Masqueraded),
         Some(Target::Dnat(to)) => {
             flight.destination = *to;
             flight.translated = true;
-            return ends.push((End::Accepted, flight));
-        }
-    };
-    for (end, flight) in walk(rules, (table, chain), flight) {
-        match end {
-            End::Through => next.push(flight),
-            End::Accepted | End::Dropped | End::Refused | End::Masqueraded => {
-                ends.push((end, flight));
-            }
+            end = Some(End::Accepted);
         }
     }
+    vec![(end, flight)]
+}
+
+fn jump(rules: &Ruleset, to: (Table, Chain), flight: Flight) -> Vec<(Option<End>, Flight)> {
+    let ends = walk(rules, to, flight).into_iter();
+    ends.map(|(end, flight)| match end {
+        End::Through => (None, flight),
+        End::Accepted | End::Dropped | End::Refused | End::Masqueraded => (Some(end), flight),
+    })
+    .collect()
 }
 
 /// How likely a rule matches.

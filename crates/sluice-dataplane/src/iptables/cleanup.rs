@@ -48,7 +48,7 @@ fn remove_family(tool: &Tool, backend: Backend) -> Result<(usize, Vec<DriverErro
     let mut errors = Vec::new();
     for table in Table::ALL {
         let of_table: Vec<Step> = steps.iter().filter(|s| s.table == table).cloned().collect();
-        for steps in chunks(&of_table) {
+        for steps in chunks(backend, &of_table) {
             if let Err(source) = restore_steps(tool, steps) {
                 let left_out = Vec::new();
                 errors.push(DriverError::Write {
@@ -94,7 +94,7 @@ pub fn removal(listing: &Listing) -> Vec<Step> {
         table: *table,
         line: Line::Fresh(*chain),
     }));
-    remove(listing.services.clone().unwrap_or_default(), &mut steps);
+    remove(listing.services.clone(), &mut steps);
     steps.extend(fixed.iter().map(|(table, chain)| Step {
         table: *table,
         line: Line::Remove(*chain),

@@ -298,6 +298,11 @@ pub(super) fn restore_steps(tool: &Tool, steps: &[Step]) -> Result<(), ToolError
 }
 
 /// Steps in runs that the tool bears.
-pub(super) fn chunks(steps: &[Step]) -> impl Iterator<Item = &[Step]> {
-    steps.chunks(STEPS_PER_CALL)
+pub(super) fn chunks(backend: Backend, steps: &[Step]) -> impl Iterator<Item = &[Step]> {
+    let most = match backend {
+        Backend::Nft => STEPS_PER_CALL,
+        // One copy of the table out and in, whatever changes.
+        Backend::Legacy => usize::MAX,
+    };
+    steps.chunks(most)
 }

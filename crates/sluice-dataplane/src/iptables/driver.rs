@@ -7,12 +7,12 @@ use sluice_netlink::nft;
 
 use super::cleanup;
 use super::deliver::deliver;
+use super::fixed::jumps;
 use super::list::{list, listed_chains};
 use super::name::{Chain, Fixed, Table};
 use super::rule::PortChoice;
 use super::tool::{Backend, Tool, ToolError};
 use super::tx::{LeftOut, Observed, Outcome, Tx};
-use crate::iptables::fixed::jumps;
 
 /// Why rules were not written or listed.
 #[derive(Debug, thiserror::Error)]
@@ -82,8 +82,9 @@ pub struct Driver {
     socket: Option<nft::Socket>,
     /// nf_tables' generation after the last look or commit.
     generation: Option<u32>,
-    /// Chains that the last large commit wrote; a legacy table of that size is slow to list.
+    /// Looks so far.
     looks: u32,
+    /// Service ports of the largest commit: about as many as there are.
     units: usize,
 }
 

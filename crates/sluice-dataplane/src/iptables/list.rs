@@ -38,7 +38,7 @@ fn list_nft(tool: &Tool, socket: &mut nft::Socket) -> Result<Listing, DriverErro
             .map_err(|source| DriverError::List { family, source })?;
         listing.chains.extend(chains);
     }
-    listing.services = Some(services);
+    listing.services = services;
     Ok(listing)
 }
 
@@ -65,10 +65,7 @@ fn chain_names(
 /// Everything in three calls: the legacy kernel interface hands out tables only as a whole.
 fn list_whole(tool: &Tool) -> Result<Listing, DriverError> {
     let family = tool.family();
-    let mut listing = Listing {
-        services: Some(Vec::new()),
-        ..Listing::default()
-    };
+    let mut listing = Listing::default();
     for table in Table::ALL {
         let chains: BTreeMap<String, Chain> = interesting(table)
             .map(|chain| (chain.to_string(), chain))
@@ -78,10 +75,7 @@ fn list_whole(tool: &Tool) -> Result<Listing, DriverError> {
                 if let Some(chain) = chains.get(name) {
                     listing.chains.entry((table, *chain)).or_default();
                 }
-                if let (Some(chain), Some(all)) = (ServiceChain::parse(name), &mut listing.services)
-                {
-                    all.push(chain);
-                }
+                listing.services.extend(ServiceChain::parse(name));
             }
             Some(Listed::Rule(name, text)) => {
                 if let Some(chain) = chains.get(name) {

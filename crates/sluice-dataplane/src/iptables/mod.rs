@@ -6,8 +6,16 @@
 //! those costs seconds where there are many services. Everything goes through
 //! `iptables-restore --noflush` ([`driver`]), whose text exists only in `Display`.
 //!
-//! [`Compiler`] is pure: changed routes in, a transaction out. `docs/iptables.md` shows what the
-//! rules look like and where they differ from kube-proxy's.
+//! [`Compiler`] is pure: changed routes in, a transaction out.
+//!
+//! The rules are kube-proxy's but for these, which make both modes mean the same:
+//! - `filter` KUBE-SERVICES ends with a jump to KUBE-EXTERNAL-SERVICES, so that processes of the
+//!   node are refused like everybody else where an external address has no endpoints.
+//! - What is still on its way to a service range behind that goes to KUBE-CLUSTER-IPS: ports that
+//!   a cluster IP does not have are refused, addresses without a service dropped. While no service
+//!   range is known the former stand in KUBE-SERVICES, and there are none of the latter.
+//! - A guarded load-balancer address without endpoints answers only sources within its ranges.
+//! - Node ports without endpoints are refused only where node ports are served.
 
 pub mod cleanup;
 pub mod compile;

@@ -3,8 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use sluice_model::route::{PortKey, Route};
-
 use super::compile::{Place, compile, unused_port};
 use super::fixed::{Anchor, PLACES, guard, jumps, rules};
 use super::name::{Chain, Fixed, ServiceChain, Table};
@@ -84,7 +82,7 @@ impl Intent {
         drift: &mut Drift,
     ) -> HashSet<ServiceChain> {
         let mut wanted = HashSet::new();
-        let mut unsure = std::mem::take(&mut self.unsure);
+        let unsure = std::mem::take(&mut self.unsure);
         for (key, route) in &self.routes {
             let compiled = compile(route, &self.ground);
             wanted.extend(compiled.blocks.iter().map(|(chain, _)| *chain));
@@ -94,8 +92,7 @@ impl Intent {
                 .into_iter()
                 .filter(|(place, rule)| !seen.take(*place, rule))
                 .collect();
-            let doubt = unsure.remove(key);
-            if self.known == Knowledge::Written && doubt.is_none() && missing.is_empty() {
+            if self.known == Knowledge::Written && !unsure.contains(key) && missing.is_empty() {
                 continue;
             }
             drift.missing += missing.len();
@@ -109,18 +106,13 @@ impl Intent {
             } else {
                 Lines::Missing(missing)
             };
-            let routes = doubt.unwrap_or_default();
-            self.flying.push((key.clone(), with(&routes, Some(route))));
-            let old = Old::Unsure { routes, lines };
+            self.flying.push(key.clone());
+            let (old, new) = (Old::Unsure(lines), Some(Arc::clone(route)));
             units.push(Unit {
                 key: key.clone(),
                 old,
-                new: Some(Arc::clone(route)),
+                new,
             });
-        }
-        for (key, routes) in unsure {
-            self.flying.push((key.clone(), with(&routes, None)));
-            units.push(gone(key, routes));
         }
         wanted
     }
@@ -180,19 +172,6 @@ impl Intent {
     }
 }
 
-fn gone(key: PortKey, routes: Vec<Arc<Route>>) -> Unit {
-    let lines = Lines::Missing(Vec::new());
-    Unit {
-        key,
-        old: Old::Unsure { routes, lines },
-        new: None,
-    }
-}
-
-fn with(routes: &[Arc<Route>], one: Option<&Arc<Route>>) -> Vec<Arc<Route>> {
-    routes.iter().chain(one).map(Arc::clone).collect()
-}
-
 /// Whether somebody emptied `nat`: then chains of services cannot be trusted either. A flush takes
 /// the rules and leaves chains, unless they are deleted as well; so a chain that is never empty is
 /// as telling as the canary.
@@ -210,7 +189,7 @@ fn stale(
     steps: &mut Vec<Step>,
     drift: &mut Drift,
 ) {
-    let all = listing.services.iter().flatten();
+    let all = listing.services.iter();
     let stale: Vec<ServiceChain> = all.filter(|c| !wanted.contains(*c)).copied().collect();
     drift.unexpected += stale.len();
     stale

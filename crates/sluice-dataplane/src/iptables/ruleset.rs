@@ -106,15 +106,10 @@ impl Ruleset {
 
     /// As a driver would list it.
     pub fn listing(&self) -> Listing {
-        let mut listing = Listing {
-            services: Some(Vec::new()),
-            ..Listing::default()
-        };
+        let mut listing = Listing::default();
         for ((table, chain), rules) in &self.chains {
             match chain {
-                Chain::Service(chain) => {
-                    listing.services.iter_mut().for_each(|all| all.push(*chain))
-                }
+                Chain::Service(chain) => listing.services.push(*chain),
                 Chain::Hook(_) | Chain::Fixed(_) => {
                     let lines = rules.iter().map(|rule| format!("{chain}{rule}")).collect();
                     listing.chains.insert((*table, *chain), lines);

@@ -25,11 +25,10 @@ pub(super) struct Intent {
     pub(super) cluster_ips: Shared<IpAddr>,
     pub(super) health: BTreeMap<ObjectKey, u16>,
     endpoints: usize,
-    /// Service ports of which the kernel may hold something else than intended, each with the
-    /// routes that may have left chains there.
-    pub(super) unsure: HashMap<PortKey, Vec<Arc<Route>>>,
+    /// Service ports of which the kernel may hold something else than intended.
+    pub(super) unsure: HashSet<PortKey>,
     /// What the last transaction changes, until its outcome is known.
-    pub(super) flying: Vec<(PortKey, Vec<Arc<Route>>)>,
+    pub(super) flying: Vec<PortKey>,
     /// Whether the chains of services in the kernel are known to be those intended, apart from
     /// the unsure ones.
     pub(super) known: Knowledge,
@@ -61,7 +60,7 @@ impl Intent {
             cluster_ips: Shared::default(),
             health: BTreeMap::new(),
             endpoints: 0,
-            unsure: HashMap::new(),
+            unsure: HashSet::new(),
             flying: Vec::new(),
             known: Knowledge::Nothing,
         }
@@ -71,9 +70,8 @@ impl Intent {
     pub(super) fn adopt(&mut self, news: News<'_>) {
         self.doubt_flying();
         for change in news.routes {
-            if let Some((key, old)) = self.replace(change) {
-                self.unsure.entry(key).or_default().extend(old);
-            }
+            let key = self.replace(change).map(|(key, _)| key);
+            self.unsure.extend(key);
         }
         self.cluster_ips.settle();
         self.take_health(news.health);
@@ -94,13 +92,11 @@ impl Intent {
                 continue;
             };
             changed.insert(key.clone());
-            if let Some(routes) = self.unsure.get_mut(&key) {
+            if self.unsure.contains(&key) {
                 // What the kernel has of it is not known; the next comparison writes it.
-                routes.extend(old);
                 continue;
             }
-            let both = old.iter().chain(&change.new).map(Arc::clone).collect();
-            self.flying.push((key.clone(), both));
+            self.flying.push(key.clone());
             units.push(Unit {
                 key,
                 old: Old::Known(old),
@@ -119,8 +115,8 @@ impl Intent {
                 .routes
                 .iter()
                 .filter(|(key, _)| !changed.contains(*key));
-            for (key, route) in rest.filter(|(key, _)| !self.unsure.contains_key(*key)) {
-                self.flying.push((key.clone(), vec![Arc::clone(route)]));
+            for (key, route) in rest.filter(|(key, _)| !self.unsure.contains(*key)) {
+                self.flying.push(key.clone());
                 let old = Old::Known(Some(Arc::clone(route)));
                 units.push(Unit {
                     key: key.clone(),
@@ -142,11 +138,8 @@ impl Intent {
     /// Takes the outcome of the last transaction in: what was left out stays in doubt.
     pub(super) fn settle<'a>(&mut self, left_out: impl Iterator<Item = &'a LeftOut>) {
         let left_out: HashSet<&PortKey> = left_out.map(|l| &l.key).collect();
-        for (key, routes) in self.flying.drain(..) {
-            if left_out.contains(&key) {
-                self.unsure.entry(key).or_default().extend(routes);
-            }
-        }
+        let doubtful = self.flying.drain(..).filter(|key| left_out.contains(key));
+        self.unsure.extend(doubtful);
     }
 
     /// Whether anything waits for the next comparison.
@@ -156,9 +149,7 @@ impl Intent {
 
     /// Nobody said what became of the last transaction.
     pub(super) fn doubt_flying(&mut self) {
-        for (key, routes) in self.flying.drain(..) {
-            self.unsure.entry(key).or_default().extend(routes);
-        }
+        self.unsure.extend(self.flying.drain(..));
     }
 
     /// Lines of health-check node ports.

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use sluice_model::fact::Family;
-use sluice_model::route::{PortKey, Route};
+use sluice_model::route::{Backend, PoolChoice, PortKey, Route};
 
 use super::compile::{Compiled, Place, compile};
 use super::fixed::{Position, position};
@@ -87,7 +87,7 @@ impl Part {
                 patch(&old.lines, &new.lines, &mut steps);
                 gone(&old, &new)
             }
-            Old::Unsure { routes, lines } => {
+            Old::Unsure(lines) => {
                 new.blocks
                     .iter()
                     .for_each(|(chain, rules)| block(*chain, rules, &mut steps));
@@ -96,8 +96,7 @@ impl Part {
                     Lines::Missing(missing) => missing,
                 };
                 steps.extend(lines.iter().map(|(place, rule)| add(*place, rule.clone())));
-                let old = routes.iter().map(|route| compile(route, &before));
-                old.flat_map(|old| gone(&old, &new)).collect()
+                Vec::new()
             }
         };
         remove(gone, &mut steps);
@@ -183,15 +182,36 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// An upper bound for the number of chains that its steps name.
+    /// About as many chains as its steps name: those it writes, jumps to, and deletes.
     pub fn weight(&self) -> usize {
-        let chains = |route: &Arc<Route>| route.cluster.len() + route.local.len() + 4;
-        let old: usize = match &self.old {
-            Old::Known(route) => route.iter().map(chains).sum(),
-            Old::Unsure { routes, .. } => routes.iter().map(chains).sum(),
-        };
-        old + self.new.as_ref().map_or(0, chains)
+        let pools = |route: &Route| route.cluster.len() + route.local.len();
+        let new = self.new.as_ref().map_or(0, |route| pools(route) + 4);
+        match &self.old {
+            Old::Known(None) => new,
+            Old::Known(Some(old)) => {
+                new + self
+                    .new
+                    .as_ref()
+                    .map_or(pools(old) + 4, |new| gone_from(old, new))
+            }
+            Old::Unsure(_) => new,
+        }
     }
+}
+
+/// How many endpoints of the old side's pools the new side has not.
+fn gone_from(old: &Route, new: &Route) -> usize {
+    [PoolChoice::Cluster, PoolChoice::Local]
+        .into_iter()
+        .map(|choice| {
+            let kept = new.pool(choice);
+            let is_kept = |b: &Backend| {
+                kept.binary_search_by_key(&(b.ip, b.port), |k| (k.ip, k.port))
+                    .is_ok()
+            };
+            old.pool(choice).iter().filter(|b| !is_kept(b)).count()
+        })
+        .sum()
 }
 
 /// What the kernel has of a service port.
@@ -199,13 +219,9 @@ impl Unit {
 pub enum Old {
     /// Exactly the rules of this route.
     Known(Option<Arc<Route>>),
-    /// Its chains may be those of any of these routes, or damaged.
-    Unsure {
-        /// Routes of which there may be chains.
-        routes: Vec<Arc<Route>>,
-        /// Its lines in shared chains.
-        lines: Lines,
-    },
+    /// Its chains may be anything. Those that should not be there at all are deleted by the last
+    /// steps of the part, when no listed rule leads there any more.
+    Unsure(Lines),
 }
 
 /// Lines of a service port to be added to shared chains.
@@ -271,8 +287,8 @@ pub struct Listing {
     /// Rules of the kernel's own chains and of the shared ones, each as listed after `-A`, which
     /// starts with the chain's name. A chain that does not exist is absent.
     pub chains: BTreeMap<(Table, Chain), Vec<String>>,
-    /// Chains of services in `nat`; `None` where they were not listed.
-    pub services: Option<Vec<ServiceChain>>,
+    /// Chains of services in `nat`.
+    pub services: Vec<ServiceChain>,
 }
 
 /// What became of a transaction that was carried out.

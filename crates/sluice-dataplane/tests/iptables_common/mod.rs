@@ -1,5 +1,11 @@
 //! Clusters and namespaces for the tests of iptables mode.
-#![allow(dead_code, reason = "each test program uses a part")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test uses a part, and fails by panicking"
+)]
+
+use std::process::Command;
 
 use sluice_dataplane::iptables::Compiler;
 use sluice_dataplane::iptables::ground::Options;
@@ -94,20 +100,36 @@ pub(crate) fn some_services() -> Vec<Fact> {
     ]
 }
 
-/// Runs a test in a network namespace of its own.
+/// Runs a test in network and mount namespaces of its own, with a /run of its own: the lock of the
+/// legacy programs lies there.
 pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
     let thread = std::thread::spawn(|| {
         #[allow(
             unsafe_code,
             deprecated,
             reason = "a thread of its own, which ends with the test"
         )]
-        let entered =
-            unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) };
+        let entered = unsafe { unshare_unsafe(UnshareFlags::NEWNET | UnshareFlags::NEWNS) };
         entered.expect("kernel tests need root, or a user namespace with CAP_NET_ADMIN");
+        run("mount", &["--make-rprivate", "/"]);
+        run("mount", &["-t", "tmpfs", "none", "/run"]);
         test();
     });
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// What a program prints; it must succeed.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .expect("the program is installed");
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {output:?}"
+    );
+    String::from_utf8(output.stdout).unwrap()
 }
