@@ -58,9 +58,21 @@ pub struct Outcome {
 #[error(transparent)]
 pub enum DriverError {
     /// Mode nftables.
-    Nftables(#[from] nftables::driver::DriverError),
+    Nftables(Box<nftables::driver::DriverError>),
     /// Mode iptables.
-    Iptables(#[from] iptables::driver::DriverError),
+    Iptables(Box<iptables::driver::DriverError>),
+}
+
+impl From<nftables::driver::DriverError> for DriverError {
+    fn from(error: nftables::driver::DriverError) -> Self {
+        DriverError::Nftables(Box::new(error))
+    }
+}
+
+impl From<iptables::driver::DriverError> for DriverError {
+    fn from(error: iptables::driver::DriverError) -> Self {
+        DriverError::Iptables(Box::new(error))
+    }
 }
 
 impl Compiler {

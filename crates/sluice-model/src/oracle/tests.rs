@@ -308,7 +308,13 @@ fn affinity_is_handed_on() {
     let mut route = route(cluster_ip());
     route.affinity = Some(10800);
     let decision = decide([&route], &node(), &packet("198.51.100.10", VIP, 80));
-    let sticky = matches!(decision, Decision::Served { affinity: Some(10800), .. });
+    let sticky = matches!(
+        decision,
+        Decision::Served {
+            affinity: Some(10800),
+            ..
+        }
+    );
     assert!(sticky, "{decision:?}");
 }
 
