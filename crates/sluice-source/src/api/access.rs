@@ -459,6 +459,10 @@ fn safe_client(error: &kube::Error) -> AccessError {
 
 /// An error with its causes in one line. None of the errors of a request quotes a header.
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
+    // The wrapper adds nothing but its name.
+    if let Some(kube::Error::Service(inner)) = error.downcast_ref() {
+        return describe(&**inner);
+    }
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

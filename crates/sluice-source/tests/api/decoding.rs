@@ -112,6 +112,11 @@ proptest! {
         read_event(resource, Encoding::Protobuf, &frame).ok();
         read_event(resource, Encoding::Json, &json).ok();
     }
+}
+
+proptest! {
+    // Each case reads its frame once for every byte of it.
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn a_frame_that_is_cut_anywhere_is_refused(object in object()) {

@@ -280,11 +280,11 @@ async fn no_trouble_at_the_start_is_fatal_or_serves_half_a_list() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_cut_at_any_byte_leaves_no_half_list() {
-    for at in 0..400 {
+    for at in 0..150 {
         let server = server().await;
         server.with(|store| {
             store.no_streaming = at % 2 == 0;
-            store.troubles.extend([Trouble::Cut(at * 3); 6]);
+            store.troubles.extend([Trouble::Cut(at * 8); 6]);
         });
         let mut mirror = Mirror::of(&server).await;
         mirror.stable = facts_of(&server).into_keys().collect();
@@ -403,7 +403,7 @@ async fn a_reader_that_does_not_take_facts_slows_the_source_and_loses_nothing() 
 /// Every trouble at random, on every request, while objects come and go.
 #[tokio::test(start_paused = true)]
 async fn after_a_soak_of_troubles_the_facts_are_those_of_the_server() {
-    for seed in 1..=6u64 {
+    for seed in 1..=12u64 {
         let server = server().await;
         let mut dice = Dice(seed * 0x9e37_79b9);
         server.with(|store| {
