@@ -21,24 +21,24 @@ pub(super) fn list(tool: &Tool, socket: Option<&mut nft::Socket>) -> Result<List
     }
 }
 
-/// Chains by netlink, and rules by the tool only of those that matter: it takes minutes to list
-/// the whole of a large table.
+/// Rules by the tool, only of chains that matter, since it takes minutes to list the whole of a
+/// large table; names of services' chains by netlink. The kernel lists the chains of all tables of
+/// a family at once, so this is done once, for `nat`.
 fn list_nft(tool: &Tool, socket: &mut nft::Socket) -> Result<Listing, DriverError> {
     let family = tool.family();
     let mut listing = Listing::default();
-    let mut services = Vec::new();
+    let names = chain_names(socket, family, Table::Nat)
+        .map_err(|source| DriverError::Chains { family, source })?;
+    listing.services = names
+        .iter()
+        .filter_map(|name| ServiceChain::parse(name))
+        .collect();
     for table in Table::ALL {
-        let names = chain_names(socket, family, table)
-            .map_err(|source| DriverError::Chains { family, source })?;
-        services.extend(names.iter().filter_map(|name| ServiceChain::parse(name)));
-        let ours: Vec<Chain> = interesting(table)
-            .filter(|chain| names.contains(&chain.to_string()))
-            .collect();
-        let chains = listed_chains(tool, table, &ours)
+        let chains: Vec<Chain> = interesting(table).collect();
+        let chains = listed_chains(tool, table, &chains)
             .map_err(|source| DriverError::List { family, source })?;
         listing.chains.extend(chains);
     }
-    listing.services = services;
     Ok(listing)
 }
 
@@ -46,7 +46,7 @@ fn chain_names(
     socket: &mut nft::Socket,
     family: Family,
     table: Table,
-) -> Result<std::collections::HashSet<String>, sluice_netlink::Error> {
+) -> Result<Vec<String>, sluice_netlink::Error> {
     let family = match family {
         Family::V4 => nft::Family::Ipv4,
         Family::V6 => nft::Family::Ipv6,
@@ -57,7 +57,7 @@ fn chain_names(
     };
     match socket.chains(table) {
         Ok(chains) => Ok(chains.into_iter().map(|info| info.chain.name).collect()),
-        Err(error) if error.errno() == Some(Errno::NOENT) => Ok(Default::default()),
+        Err(error) if error.errno() == Some(Errno::NOENT) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
