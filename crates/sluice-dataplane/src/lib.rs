@@ -3,6 +3,7 @@
 //! out and reads the kernel back. Compilers never see a driver, drivers never see a route.
 
 pub mod arrange;
+pub mod drift;
 pub mod image;
 pub mod iptables;
 pub mod mode;

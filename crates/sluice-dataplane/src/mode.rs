@@ -7,7 +7,7 @@ use std::fmt;
 
 use sluice_model::route::Changes;
 
-use crate::nftables::tx::Drift;
+use crate::drift::Drift;
 use crate::{iptables, nftables};
 
 /// What turns changed routes into transactions.

@@ -254,7 +254,7 @@ fn every_incremental_change_leaves_what_a_full_load_would() {
 fn compiler_clone_resync(
     driver: &mut Driver,
     state: &[Option<Arc<Route>>],
-) -> (Tx, [sluice_dataplane::nftables::tx::Drift; 2]) {
+) -> (Tx, [sluice_dataplane::drift::Drift; 2]) {
     let mut changes = Changes::default();
     for family in Family::ALL {
         changes.node[family as usize] = Some(view(family));

@@ -35,7 +35,7 @@ pub mod tx;
 use sluice_model::fact::Family;
 use sluice_model::route::{Changes, RouteChange};
 
-use crate::nftables::tx::Drift;
+use crate::drift::Drift;
 use ground::Options;
 use ruleset::Ruleset;
 use table::{Intent, News};

@@ -9,7 +9,7 @@ use super::name::{Chain, Fixed, ServiceChain, Table};
 use super::rule::Rule;
 use super::table::{Intent, Knowledge};
 use super::tx::{Line, Lines, Listing, Old, Part, Step, Unit, add, remove};
-use crate::nftables::tx::Drift;
+use crate::drift::Drift;
 
 impl Intent {
     /// What turns the family as listed into the intended one, and how far it was off.

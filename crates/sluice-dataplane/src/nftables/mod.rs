@@ -21,9 +21,10 @@ pub mod tx;
 
 use sluice_model::route::Changes;
 
+use crate::drift::Drift;
 use resync::{FAMILIES, slot_hints};
 use table::Table;
-use tx::{Drift, Observed, Tx};
+use tx::{Observed, Tx};
 
 /// Both tables as intended.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use sluice_netlink::nft::{Chain, Expr, Hook, HookKind, Rule, Set};
 
 use super::element::{ChainId, Class, Entry, LOCAL_SLOTS, SetId, record_chain};
 use super::layout;
-use super::rule::{Field, RuleBuilder};
+use super::rule::{Field, Is, RuleBuilder};
 
 /// Everything that rules depend on, besides services.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,15 +147,6 @@ pub fn class_rules(ground: &Ground, chain: ChainId) -> Vec<RuleBuilder> {
         ),
     });
     rules
-}
-
-/// Whether a match must hold or must not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Is {
-    /// It must hold.
-    Yes,
-    /// It must not.
-    Not,
 }
 
 impl RuleBuilder {

@@ -10,7 +10,8 @@ use super::compile::Element;
 use super::element::{ChainId, Key, SetId, Value, parse_record_chain};
 use super::program::Program;
 use super::table::{SlotHints, Table};
-use super::tx::{Drift, ObservedTable, Op, Part};
+use super::tx::{ObservedTable, Op, Part};
+use crate::drift::Drift;
 use crate::image::difference;
 
 impl Table {

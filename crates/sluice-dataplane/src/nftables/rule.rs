@@ -13,7 +13,15 @@ use sluice_netlink::nft::{
 };
 
 use super::element::SetId;
-use super::program::Is;
+
+/// Whether a match must hold or must not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Is {
+    /// It must hold.
+    Yes,
+    /// It must not.
+    Not,
+}
 
 /// A part of a packet, or of its connection, that goes into a set key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 
-use super::reactor::Clock;
+use super::clock::Clock;
 use crate::engine::{Health, Moment};
 
 /// What the answers are made from.

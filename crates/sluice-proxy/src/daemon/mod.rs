@@ -4,6 +4,7 @@
 //! to our tables, answers of the kernel thread, time), steps the engine, and does what it says.
 
 pub mod api;
+mod clock;
 mod dataplane;
 mod http;
 mod kernel;

@@ -1,7 +1,7 @@
 //! The reactor: waits for whatever comes first, steps the engine, does what it says.
 
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use sluice_dataplane::nftables::program::TABLE;
@@ -14,6 +14,7 @@ use sluice_source::manifest::{ManifestSource, Update};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::api;
+use super::clock::Clock;
 use super::dataplane::Opened;
 use super::http::{self, Vitals};
 use super::kernel::{Job, Kernel};
@@ -36,41 +37,6 @@ pub(super) enum Stop {
 pub(super) struct Inlets {
     pub(super) facts: Option<mpsc::UnboundedReceiver<Vec<Fact>>>,
     pub(super) stop: Stop,
-}
-
-/// Translates the monotonic clock, which the engine counts by, to wall time.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
-    start: Instant,
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place where the daemon reads the clock"
-)]
-impl Clock {
-    fn start() -> Clock {
-        Clock {
-            start: Instant::now(),
-        }
-    }
-
-    pub(super) fn now(self) -> (Moment, SystemTime) {
-        (
-            Moment(self.start.elapsed().as_millis() as u64),
-            SystemTime::now(),
-        )
-    }
-
-    fn moment(self) -> Moment {
-        self.now().0
-    }
-
-    /// The wall time of a past moment, by today's clock.
-    pub(super) fn wall(self, moment: Moment) -> SystemTime {
-        let (now, wall) = self.now();
-        wall - Duration::from_millis(now.0.saturating_sub(moment.0))
-    }
 }
 
 /// Runs until stopped. `ready` is called once all sockets are open.

@@ -11,8 +11,8 @@ mod tests;
 
 use std::time::Duration;
 
+use sluice_dataplane::drift::Drift;
 use sluice_dataplane::mode::{Compiler, Observed, Outcome, Tx};
-use sluice_dataplane::nftables::tx::Drift;
 use sluice_model::cluster::Cluster;
 use sluice_model::fact::{Fact, Family};
 use sluice_model::route::{Changes, Notice};
