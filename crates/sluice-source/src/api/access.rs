@@ -430,31 +430,31 @@ fn base64(bytes: &[u8]) -> String {
 
 /// What is wrong with a kubeconfig, without its text: that holds secrets.
 fn safe_kubeconfig(error: &KubeconfigError) -> String {
-    match error {
-        KubeconfigError::Parse(error) => match error.location() {
-            Some(at) => format!(
-                "cannot be read at line {}, column {}",
-                at.line(),
-                at.column()
-            ),
-            None => "cannot be read as YAML".into(),
-        },
-        other => other.to_string(),
+    let KubeconfigError::Parse(error) = error else {
+        return error.to_string();
+    };
+    match error.location() {
+        Some(at) => format!(
+            "cannot be read at line {}, column {}",
+            at.line(),
+            at.column()
+        ),
+        None => "cannot be read as YAML".into(),
     }
 }
 
 /// What is wrong with the credentials, without what a plugin printed.
 fn safe_client(error: &kube::Error) -> AccessError {
-    AccessError::Credentials(match error {
-        kube::Error::Auth(AuthError::AuthExecRun { cmd, out }) => {
-            format!("credential plugin {cmd:?} ended with {}", out.status)
-        }
-        kube::Error::Auth(AuthError::AuthExecParse(_)) => {
-            "the credential plugin's output is no ExecCredential".into()
-        }
-        kube::Error::InferKubeconfig(error) => safe_kubeconfig(error),
-        other => describe(other),
-    })
+    let text = if let kube::Error::Auth(AuthError::AuthExecRun { cmd, out }) = error {
+        format!("credential plugin {cmd:?} ended with {}", out.status)
+    } else if let kube::Error::Auth(AuthError::AuthExecParse(_)) = error {
+        "the credential plugin's output is no ExecCredential".into()
+    } else if let kube::Error::InferKubeconfig(error) = error {
+        safe_kubeconfig(error)
+    } else {
+        describe(error)
+    };
+    AccessError::Credentials(text)
 }
 
 /// An error with its causes in one line. None of the errors of a request quotes a header.

@@ -31,12 +31,15 @@ fn service(name: &str, last: u8) -> Object {
 }
 
 fn slice(name: &str, last: u8) -> Object {
-    let mut slice = k8s_pb::api::discovery::v1::EndpointSlice::default();
-    slice.address_type = Some("IPv4".into());
-    slice.endpoints.push(k8s_pb::api::discovery::v1::Endpoint {
+    let endpoint = k8s_pb::api::discovery::v1::Endpoint {
         addresses: vec![format!("198.51.100.{last}")],
         ..Default::default()
-    });
+    };
+    let slice = k8s_pb::api::discovery::v1::EndpointSlice {
+        address_type: Some("IPv4".into()),
+        endpoints: vec![endpoint],
+        ..Default::default()
+    };
     named(Object::Slice(slice), name)
 }
 

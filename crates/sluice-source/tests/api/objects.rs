@@ -304,7 +304,7 @@ fn slice_json(object: &discovery::EndpointSlice) -> Value {
             .endpoints
             .iter()
             .map(|e| {
-                let conditions = e.conditions.clone().unwrap_or_default();
+                let conditions = e.conditions.unwrap_or_default();
                 let hints = e.hints.clone().map(|hints| json!({
                 "forZones": named(hints.for_zones.into_iter().map(|zone| zone.name).collect()),
                 "forNodes": named(hints.for_nodes.into_iter().map(|node| node.name).collect()),

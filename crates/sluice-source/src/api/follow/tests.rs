@@ -52,7 +52,7 @@ fn due(follower: &mut Follower, now: Moment) -> (Duration, Call) {
     };
     match follower.next(at) {
         Todo::Call(call) => (at - now, call),
-        other => panic!("{other:?} after the wait"),
+        other @ (Todo::Wait(_) | Todo::Absent) => panic!("{other:?} after the wait"),
     }
 }
 
@@ -68,13 +68,14 @@ fn watching() -> Follower {
 }
 
 fn watch_from(call: &Call) -> u64 {
-    match call {
-        Call::Watch {
-            from: Version::Number(from),
-            ..
-        } => *from,
-        other => panic!("{other:?} instead of a watch"),
-    }
+    let Call::Watch {
+        from: Version::Number(from),
+        ..
+    } = call
+    else {
+        panic!("{call:?} instead of a watch");
+    };
+    *from
 }
 
 #[test]
