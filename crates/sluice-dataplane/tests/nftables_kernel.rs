@@ -217,6 +217,33 @@ fn a_restart_after_churn_keeps_the_slots_that_the_kernel_has() {
 }
 
 #[test]
+fn a_restart_after_the_last_affinity_is_gone_writes_nothing() {
+    in_namespace(|mut driver| {
+        let (mut compiler, _) = load(&mut driver, &some_services());
+        let mut now = some_services();
+        let mut routes = Vec::new();
+        for service in &mut now.routes {
+            let old = service.new.take().unwrap();
+            let free = Arc::new(Route {
+                affinity: None,
+                ..Route::clone(&old)
+            });
+            service.new = Some(Arc::clone(&free));
+            routes.push(change(Some(old), Some(free)));
+        }
+        let changes = Changes {
+            routes,
+            ..Changes::default()
+        };
+        driver.commit(&compiler.update(&changes)).unwrap();
+        // The idle chains still read the map.
+        assert_in_sync(&mut driver, &mut compiler);
+        let (_, again) = load(&mut driver, &now);
+        assert_eq!(again, Tx::default());
+    });
+}
+
+#[test]
 fn every_incremental_change_leaves_what_a_full_load_would() {
     in_namespace(|mut driver| {
         let (mut compiler, _) = load(&mut driver, &some_services());
@@ -291,7 +318,7 @@ fn a_change_of_the_node_rewrites_only_the_rules_that_differ() {
 
 #[test]
 fn what_others_change_is_noticed_and_repaired() {
-    let intrusions: [&[&str]; 8] = [
+    let intrusions: [&[&str]; 11] = [
         &["delete table ip kube-proxy"],
         &["flush chain ip kube-proxy services"],
         &["add rule ip kube-proxy services counter"],
@@ -303,6 +330,13 @@ fn what_others_change_is_noticed_and_repaired() {
             "add rule ip kube-proxy mine drop",
         ],
         &["add set ip kube-proxy mine { type mark; }"],
+        &["insert rule ip kube-proxy services tcp dport { 1, 2, 3 } drop"],
+        &[
+            "add chain ip kube-proxy mine",
+            "add map ip kube-proxy mine { type ipv4_addr : verdict; }",
+            "add element ip kube-proxy mine { 192.0.2.77 : jump mine }",
+        ],
+        &["add table ip kube-proxy { flags dormant; }"],
     ];
     in_namespace(move |mut driver| {
         let (mut compiler, _) = load(&mut driver, &some_services());

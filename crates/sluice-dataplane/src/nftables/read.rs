@@ -2,14 +2,19 @@
 
 use sluice_model::fact::Family;
 use sluice_netlink::Error;
-use sluice_netlink::nft::{DataRef, ElementRef, Set, SetId as NetSet, Socket, TableId, Verdict};
+use sluice_netlink::nft::{
+    DataRef, ElementRef, Set, SetFlags, SetId as NetSet, Socket, TableId, TableInfo, Verdict,
+};
 
 use super::compile::Element;
 use super::element::{ChainId, SetId, Value, parse_record_chain};
 use super::layout::{decode_endpoint, decode_key, definition};
 use super::program::{Program, REJECT, TABLE};
 use super::rule::nft_family;
-use super::tx::{ForeignElement, ObservedTable};
+use super::tx::{Activity, ForeignElement, ObservedTable};
+
+/// `NFT_TABLE_F_DORMANT`.
+const DORMANT: u32 = 1;
 
 /// Everything in a family's table; `None` where there is no such table.
 pub(super) fn table(socket: &mut Socket, family: Family) -> Result<Option<ObservedTable>, Error> {
@@ -17,14 +22,16 @@ pub(super) fn table(socket: &mut Socket, family: Family) -> Result<Option<Observ
         family: nft_family(family),
         name: TABLE,
     };
-    let there = socket
-        .tables()?
-        .iter()
-        .any(|t| t.family == Some(table.family) && t.name == TABLE);
-    if !there {
+    let tables = socket.tables()?;
+    let ours = |t: &&TableInfo| t.family == Some(table.family) && t.name == TABLE;
+    let Some(there) = tables.iter().find(ours) else {
         return Ok(None);
-    }
+    };
     let mut observed = ObservedTable {
+        activity: match there.flags & DORMANT {
+            0 => Activity::Active,
+            _ => Activity::Dormant,
+        },
         program: program(socket, table)?,
         ..Default::default()
     };
@@ -51,6 +58,10 @@ fn program(socket: &mut Socket, table: TableId<'_>) -> Result<Program, Error> {
         }
     }
     for info in socket.sets(table)? {
+        // Part of the rule that uses it, which brings it and takes it along.
+        if info.set.flags.contains(SetFlags::ANONYMOUS) {
+            continue;
+        }
         program.sets.insert(info.set.name.clone(), info.set);
     }
     Ok(program)

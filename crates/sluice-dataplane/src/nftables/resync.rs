@@ -10,7 +10,7 @@ use super::compile::Element;
 use super::element::{ChainId, Key, SetId, Value, parse_record_chain};
 use super::program::Program;
 use super::table::{SlotHints, Table};
-use super::tx::{ObservedTable, Op, Part};
+use super::tx::{Activity, ObservedTable, Op, Part};
 use crate::drift::Drift;
 use crate::image::difference;
 
@@ -22,7 +22,7 @@ impl Table {
         let mut drift = Drift::default();
         let mut ops = Vec::new();
         match observed {
-            Some(table) if repairable(&table.program, &intent) => {
+            Some(table) if repairable(table, &intent) => {
                 let mut late = Vec::new();
                 repair_program(&table.program, intent, &mut ops, &mut late, &mut drift);
                 self.repair_elements(table, &mut ops, &mut drift);
@@ -35,7 +35,12 @@ impl Table {
                 if let Some(table) = other {
                     ops.push(Op::DeleteTable);
                     drift.unexpected += table.program.chains.len() + table.program.sets.len();
-                    drift.note(|| "a table of another make, or with objects in other form".into());
+                    drift.note(|| match table.activity {
+                        Activity::Active => {
+                            "a table of another make, or with objects in other form".into()
+                        }
+                        Activity::Dormant => "the table is dormant".into(),
+                    });
                 }
                 create(intent, &mut ops, &mut drift);
                 let elements = self.elements();
@@ -120,8 +125,10 @@ impl Table {
     }
 }
 
-/// A table can be repaired in place unless a base chain or a set of ours has another form.
-fn repairable(seen: &Program, intent: &Program) -> bool {
+/// A table can be repaired in place unless it is switched off, or a base chain or a set of ours
+/// has another form.
+fn repairable(table: &ObservedTable, intent: &Program) -> bool {
+    let seen = &table.program;
     let chain = |(name, (chain, _)): (&String, &(_, _))| {
         intent
             .chains
@@ -129,7 +136,11 @@ fn repairable(seen: &Program, intent: &Program) -> bool {
             .is_none_or(|(wanted, _)| wanted == chain)
     };
     let set = |(name, set)| intent.sets.get(name).is_none_or(|wanted| wanted == set);
-    seen.chains.iter().all(chain) && seen.sets.iter().all(set)
+    let awake = match table.activity {
+        Activity::Active => true,
+        Activity::Dormant => false,
+    };
+    awake && seen.chains.iter().all(chain) && seen.sets.iter().all(set)
 }
 
 fn create(intent: Program, ops: &mut Vec<Op>, drift: &mut Drift) {
@@ -167,6 +178,18 @@ fn repair_program(
         }
     }
     for name in seen
+        .sets
+        .keys()
+        .filter(|name| !intent.sets.contains_key(*name))
+    {
+        // Before the chains: a map may lead to one that goes.
+        late.push(Op::DeleteSet(name.clone()));
+        if SetId::parse(name).is_none() {
+            drift.unexpected += 1;
+            drift.note(|| format!("unexpected set {name}"));
+        }
+    }
+    for name in seen
         .chains
         .keys()
         .filter(|name| !intent.chains.contains_key(*name))
@@ -200,17 +223,6 @@ fn repair_program(
             drift.note(|| format!("rules of chain {name} differ"));
         }
         early.extend(rules.into_iter().map(Op::AddRule));
-    }
-    for name in seen
-        .sets
-        .keys()
-        .filter(|name| !intent.sets.contains_key(*name))
-    {
-        late.push(Op::DeleteSet(name.clone()));
-        if SetId::parse(name).is_none() {
-            drift.unexpected += 1;
-            drift.note(|| format!("unexpected set {name}"));
-        }
     }
 }
 

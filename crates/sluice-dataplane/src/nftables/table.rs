@@ -141,6 +141,9 @@ impl Table {
                 |chain: &ChainId| chain.successor().is_none_or(|next| found.contains(&next));
             self.existing.extend(idle.into_iter().filter(whole));
         }
+        // A chain that stays holds on to the map that it reads.
+        let read = self.existing.iter().map(|chain| chain.sticky);
+        self.existing_timeouts.extend(read.filter(|t| *t > 0));
         Program::new(
             &self.ground,
             self.existing.iter(),

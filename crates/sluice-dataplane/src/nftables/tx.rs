@@ -154,9 +154,21 @@ impl Observed {
     }
 }
 
+/// Whether the hooks of a table are in force.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activity {
+    /// Yes.
+    #[default]
+    Active,
+    /// No (`flags dormant` in nft): everything is there, and no packet sees it.
+    Dormant,
+}
+
 /// A table as read.
 #[derive(Debug, Default)]
 pub struct ObservedTable {
+    /// Whether packets go through it.
+    pub activity: Activity,
     /// Chains, rules and set definitions.
     pub program: Program,
     /// Elements of our sets, without those the kernel learned.
