@@ -165,6 +165,8 @@ enum Kernel {
 enum Work {
     Idle,
     Reading,
+    /// A read under way while somebody changed what it may have passed already.
+    ReadingPast,
     Committing,
 }
 
@@ -265,8 +267,8 @@ impl Engine {
             }
             Kernel::InSync => {
                 let mut changes = self.cluster.changes();
-                self.note(&mut changes, effects);
                 let tx = self.compiler.update(&changes);
+                self.note(&mut changes, effects);
                 self.commit(now, tx, effects);
             }
         }
@@ -274,8 +276,8 @@ impl Engine {
 
     fn observed(&mut self, now: Moment, observed: &Observed, effects: &mut Vec<Effect>) {
         let mut changes = self.cluster.changes();
-        self.note(&mut changes, effects);
         let (tx, drifts) = self.compiler.resync(&changes, observed);
+        self.note(&mut changes, effects);
         if self.started {
             for (family, drift) in Family::ALL.into_iter().zip(drifts) {
                 if !drift.is_none() {
@@ -285,8 +287,11 @@ impl Engine {
                 }
             }
         }
-        self.intruder = None;
-        self.kernel = Kernel::InSync;
+        // What was read past is still acted on, so that a restless neighbour cannot starve us.
+        if self.work != Work::ReadingPast {
+            self.intruder = None;
+            self.kernel = Kernel::InSync;
+        }
         self.commit(now, tx, effects);
     }
 
@@ -310,7 +315,8 @@ impl Engine {
     fn settle(&mut self, now: Moment, effects: &mut Vec<Effect>) {
         self.work = Work::Idle;
         self.retry = RETRY_MIN;
-        self.not_before = now.after(self.pace.min_sync_period);
+        let pace = now.after(self.pace.min_sync_period);
+        self.not_before = self.not_before.max(pace);
         self.health.updated(now);
         let empty = Settled {
             operations: 0,
@@ -318,7 +324,7 @@ impl Engine {
             health: Vec::new(),
         };
         let settled = std::mem::replace(&mut self.pending, empty);
-        if !self.started && self.kernel == Kernel::InSync {
+        if !self.started {
             self.started = true;
             let routes = self.cluster.routes().count();
             let operations = settled.operations;
@@ -358,6 +364,9 @@ impl Engine {
     fn distrust(&mut self, now: Moment, intruder: Intruder) {
         self.kernel = Kernel::Unknown;
         self.intruder = Some(intruder);
+        if self.work == Work::Reading {
+            self.work = Work::ReadingPast;
+        }
         let pause = self.last_repair.map(|last| last.after(REPAIR_PAUSE));
         self.not_before = self.not_before.max(pause.unwrap_or(now));
     }

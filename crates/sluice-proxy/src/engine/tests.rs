@@ -179,6 +179,24 @@ fn somebody_elses_change_is_read_at_once_and_named() {
 }
 
 #[test]
+fn a_change_during_a_read_is_read_again_after_the_repair() {
+    let mut engine = started();
+    let who = || Intruder {
+        pid: 7,
+        process: "nft".into(),
+    };
+    let nothing = || Input::Observed(Ok(Box::new(Observed::Nftables(Default::default()))));
+    let foreign = engine.step(Moment(10), Input::Foreign(who()));
+    assert_eq!(foreign, [Effect::Read]);
+    assert_eq!(engine.step(Moment(11), Input::Foreign(who())), []);
+    let effects = engine.step(Moment(12), nothing());
+    assert_eq!(commits(&effects).len(), 1);
+    let effects = engine.step(Moment(13), Input::Committed(Ok(Report::default())));
+    assert!(!engine.is_settled());
+    assert_eq!(effects.last(), Some(&Effect::Read));
+}
+
+#[test]
 fn a_set_pace_is_kept_between_commits() {
     let pace = Pace {
         min_sync_period: Duration::from_secs(1),
