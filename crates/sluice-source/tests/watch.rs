@@ -133,6 +133,24 @@ fn a_saved_file_tells_what_changed_in_it_and_no_more() {
 }
 
 #[test]
+fn a_pipe_or_a_device_is_refused_and_holds_nothing_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    let fifo = dir.path().join("a.yaml");
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).unwrap();
+    symlink("/dev/zero", dir.path().join("b.yaml")).unwrap();
+    fs::write(dir.path().join("c.yaml"), headless("c")).unwrap();
+    let (_, update) = open(dir.path());
+    let refused = "cannot be read: it is a pipe, socket or device; its last good facts stay";
+    assert_eq!(
+        problems(&update, dir.path()),
+        [format!("a.yaml: {refused}"), format!("b.yaml: {refused}")]
+    );
+    assert!(told(&update).contains(&"+ c".to_owned()));
+}
+
+#[test]
 fn what_appears_comes_before_what_goes_and_slices_before_services() {
     let dir = tempfile::tempdir().unwrap();
     let slice = |name: &str| {

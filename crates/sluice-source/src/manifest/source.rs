@@ -1,9 +1,10 @@
 //! A file or folder of manifests, watched.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use sluice_model::fact::{Fact, Kind};
@@ -218,7 +219,7 @@ impl ManifestSource {
         for name in files {
             let stamp = self.stamp(&name);
             let shown = self.folder.join(&name).display().to_string();
-            match std::fs::read(self.folder.join(&name)) {
+            match read_file(&self.folder.join(&name)) {
                 Ok(bytes) => {
                     let reading = objects::read_bytes(&shown, &bytes, &mut self.names);
                     update.problems.extend(reading.problems);
@@ -310,6 +311,26 @@ impl ManifestSource {
             ),
         }
     }
+}
+
+/// A file's bytes. A pipe, whose opening or reading may wait for ever, and a device, which may
+/// never end, are refused.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let without_waiting = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let mut file = File::options()
+        .read(true)
+        .custom_flags(without_waiting)
+        .open(path)?;
+    let meta = file.metadata()?;
+    if meta.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !meta.is_file() {
+        return Err(io::Error::other("it is a pipe, socket or device"));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn folder_of(path: &Path) -> PathBuf {
