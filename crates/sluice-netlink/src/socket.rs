@@ -156,6 +156,15 @@ impl Socket {
         }
     }
 
+    /// The same for a socket of notifications: errors name what it listens to.
+    pub(crate) fn notification(&mut self, what: &str) -> Result<Received<'_>, Error> {
+        self.receive_now().map_err(|errno| Error::Transport {
+            what: what.to_owned(),
+            step: "receive",
+            errno,
+        })
+    }
+
     fn receive(&mut self, flags: RecvFlags) -> Result<usize, Errno> {
         let (_, length) = retry_on_intr(|| {
             net::recv(&self.fd, &mut self.datagram[..], flags | RecvFlags::TRUNC)

@@ -122,15 +122,7 @@ impl Events {
     pub fn read(&mut self) -> Result<Vec<Event>, Error> {
         let mut events = Vec::new();
         loop {
-            let received = self
-                .socket
-                .receive_now()
-                .map_err(|errno| Error::Transport {
-                    what: "nf_tables events".to_owned(),
-                    step: "receive",
-                    errno,
-                })?;
-            match received {
+            match self.socket.notification("nf_tables events")? {
                 Received::Empty => return Ok(events),
                 Received::Overflow => events.push(Event::Overflow),
                 Received::Datagram(bytes) => {

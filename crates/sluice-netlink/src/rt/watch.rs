@@ -49,15 +49,7 @@ impl Watch {
     pub fn changed(&mut self) -> Result<bool, Error> {
         let mut changed = false;
         loop {
-            let received = self
-                .socket
-                .receive_now()
-                .map_err(|errno| Error::Transport {
-                    what: "address changes".to_owned(),
-                    step: "receive",
-                    errno,
-                })?;
-            match received {
+            match self.socket.notification("address changes")? {
                 Received::Empty => return Ok(changed),
                 Received::Datagram(_) | Received::Overflow => changed = true,
             }
