@@ -31,6 +31,15 @@ fn seen(server: &Server) -> Vec<String> {
     seen
 }
 
+fn assert_tells_no_secret(mirror: &Mirror) {
+    assert!(
+        mirror
+            .notices
+            .iter()
+            .all(|notice| !notice.to_string().contains("secret"))
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_token_of_the_kubeconfig_is_sent() {
     let server = Server::start().await;
@@ -61,12 +70,7 @@ async fn a_rotated_token_file_takes_effect_with_the_next_request() {
         .await;
     mirror.during(MINUTE).await;
     assert_eq!(seen(&server), ["Bearer secret-1", "Bearer secret-22"]);
-    assert!(
-        mirror
-            .notices
-            .iter()
-            .all(|notice| !notice.to_string().contains("secret"))
-    );
+    assert_tells_no_secret(&mirror);
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,12 +90,7 @@ async fn a_kubeconfig_that_breaks_later_leaves_the_former_one_in_force() {
         .await;
     mirror.during(MINUTE).await;
     assert_eq!(seen(&server), ["Bearer secret-1"]);
-    assert!(
-        mirror
-            .notices
-            .iter()
-            .all(|notice| !notice.to_string().contains("secret"))
-    );
+    assert_tells_no_secret(&mirror);
 }
 
 #[tokio::test(start_paused = true)]

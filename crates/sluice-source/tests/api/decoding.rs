@@ -13,9 +13,10 @@ use sluice_source::api::decode::{
 };
 use sluice_source::api::{Encoding, Resource};
 
+use crate::draws::object;
 use crate::objects::{
-    Object, bookmark, envelope, event_json, event_protobuf, list_json, list_protobuf, object,
-    status_json, status_protobuf,
+    Object, bookmark, envelope, event_json, event_protobuf, list_json, list_protobuf, status_json,
+    status_protobuf,
 };
 
 fn read_page(

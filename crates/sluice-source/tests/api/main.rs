@@ -11,6 +11,7 @@
 
 mod credentials;
 mod decoding;
+mod draws;
 mod following;
 mod mirror;
 mod objects;
