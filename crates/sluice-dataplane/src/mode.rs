@@ -3,12 +3,52 @@
 //! Each type here is one of the modes' own. They always come in matching pairs, since one process
 //! runs in one mode: a value of another mode is answered with nothing to do, never mixed in.
 
-use std::fmt;
-
 use sluice_model::route::Changes;
 
 use crate::drift::Drift;
+use crate::iptables::driver::Choice;
+use crate::iptables::ground::{LocalhostNodePorts, Options};
 use crate::{iptables, nftables};
+
+/// What became of a transaction that was carried out. Only iptables mode leaves anything out.
+pub use crate::iptables::tx::Outcome;
+
+/// The modes that work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dataplane {
+    /// nftables, over netlink.
+    Nftables,
+    /// iptables, with the host's tools or those of a given backend.
+    Iptables(Choice, LocalhostNodePorts),
+}
+
+impl Dataplane {
+    /// Opens the mode in the network namespace of this thread. `mark` is the one-bit packet mark
+    /// that asks for masquerade.
+    pub fn open(self, mark: u32) -> Result<(Compiler, Driver), DriverError> {
+        match self {
+            Dataplane::Nftables => {
+                let driver = nftables::driver::Driver::open()?;
+                Ok((
+                    Compiler::Nftables(Box::new(nftables::Compiler::new(mark))),
+                    Driver::Nftables(Box::new(driver)),
+                ))
+            }
+            Dataplane::Iptables(choice, localhost) => {
+                let driver = iptables::driver::Driver::open(choice)?;
+                let options = Options {
+                    localhost,
+                    source_ports: driver.source_ports(),
+                    ..Options::with_mark(mark)
+                };
+                Ok((
+                    Compiler::Iptables(Box::new(iptables::Compiler::new(&options))),
+                    Driver::Iptables(Box::new(driver)),
+                ))
+            }
+        }
+    }
+}
 
 /// What turns changed routes into transactions.
 #[derive(Debug)]
@@ -44,13 +84,6 @@ pub enum Driver {
     Nftables(Box<nftables::driver::Driver>),
     /// Mode iptables.
     Iptables(Box<iptables::driver::Driver>),
-}
-
-/// What became of a transaction that was carried out.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
-    /// What could not be written, each with its reason; everything else is in force.
-    pub left_out: Vec<iptables::tx::LeftOut>,
 }
 
 /// Why the kernel was not read or not changed.
@@ -112,10 +145,7 @@ impl Compiler {
         match self {
             // One batch: all or nothing.
             Compiler::Nftables(_) => {}
-            Compiler::Iptables(compiler) => {
-                let left_out = outcome.left_out.clone();
-                compiler.settle(&iptables::tx::Outcome { left_out });
-            }
+            Compiler::Iptables(compiler) => compiler.settle(outcome),
         }
     }
 
@@ -162,9 +192,7 @@ impl Driver {
                 driver.commit(tx)?;
                 Ok(Outcome::default())
             }
-            (Driver::Iptables(driver), Tx::Iptables(tx)) => Ok(Outcome {
-                left_out: driver.commit(tx)?.left_out,
-            }),
+            (Driver::Iptables(driver), Tx::Iptables(tx)) => Ok(driver.commit(tx)?),
             (Driver::Nftables(_), Tx::Iptables(_)) | (Driver::Iptables(_), Tx::Nftables(_)) => {
                 Ok(Outcome::default())
             }
@@ -219,15 +247,5 @@ fn remove_nftables() -> (usize, Vec<DriverError>) {
     match removed {
         Ok(count) => (count, Vec::new()),
         Err(error) => (0, vec![error.into()]),
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, left) in self.left_out.iter().enumerate() {
-            let comma = if index > 0 { "; " } else { "" };
-            write!(f, "{comma}{left}")?;
-        }
-        Ok(())
     }
 }

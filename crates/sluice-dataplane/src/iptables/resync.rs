@@ -50,7 +50,7 @@ impl Intent {
         for place in PLACES.into_iter().chain(canaries) {
             let (table, chain) = (place.0, Chain::Fixed(place.1));
             if !listing.chains.contains_key(&(table, chain)) {
-                note(drift, || format!("missing chain {chain} of {table}"));
+                drift.note(|| format!("missing chain {chain} of {table}"));
                 drift.missing += 1;
                 steps.push(Step {
                     table,
@@ -62,9 +62,7 @@ impl Intent {
             for rule in own {
                 if misplaced || !seen.take(place, &rule) {
                     drift.missing += 1;
-                    note(drift, || {
-                        format!("missing or misplaced in {table}: {chain}{rule}")
-                    });
+                    drift.note(|| format!("missing or misplaced in {table}: {chain}{rule}"));
                     steps.push(Step {
                         table,
                         line: Line::Append(chain, rule),
@@ -97,9 +95,7 @@ impl Intent {
             }
             drift.missing += missing.len();
             for (place, rule) in &missing {
-                note(drift, || {
-                    format!("missing in {}: {}{rule}", place.0, place.1)
-                });
+                drift.note(|| format!("missing in {}: {}{rule}", place.0, place.1));
             }
             let lines = if missing.len() == all {
                 Lines::Absent
@@ -126,9 +122,7 @@ impl Intent {
         for (place, rule) in unused.chain(self.health_lines()) {
             if !seen.take(place, &rule) {
                 drift.missing += 1;
-                note(drift, || {
-                    format!("missing in {}: {}{rule}", place.0, place.1)
-                });
+                drift.note(|| format!("missing in {}: {}{rule}", place.0, place.1));
                 steps.push(add(place, rule));
             }
         }
@@ -140,7 +134,7 @@ impl Intent {
         let firewall = (Table::Filter, Chain::Fixed(Fixed::Firewall));
         if !listing.chains.contains_key(&firewall) {
             drift.missing += 1;
-            note(drift, || format!("missing chain {}", firewall.1));
+            drift.note(|| format!("missing chain {}", firewall.1));
             part.first.push(Step {
                 table: firewall.0,
                 line: Line::Fresh(firewall.1),
@@ -151,23 +145,18 @@ impl Intent {
             let lines = listing.chains.get(&(anchor.table, anchor.chain));
             !lines.is_some_and(|lines| lines.contains(&text))
         };
-        for anchor in guard(&self.ground).into_iter().filter(missing) {
+        let mut mend = |anchor: Anchor, line: fn(Chain, Rule) -> Line| {
             let Anchor { table, chain, rule } = anchor;
             drift.missing += 1;
-            note(drift, || format!("missing in {table}: {chain}{rule}"));
-            part.first.push(Step {
-                table,
-                line: Line::Append(chain, rule),
-            });
+            drift.note(|| format!("missing in {table}: {chain}{rule}"));
+            let line = line(chain, rule);
+            Step { table, line }
+        };
+        for anchor in guard(&self.ground).into_iter().filter(missing) {
+            part.first.push(mend(anchor, Line::Append));
         }
         for anchor in jumps().into_iter().filter(missing) {
-            let Anchor { table, chain, rule } = anchor;
-            drift.missing += 1;
-            note(drift, || format!("missing in {table}: {chain}{rule}"));
-            part.last.push(Step {
-                table,
-                line: Line::Insert(chain, rule),
-            });
+            part.last.push(mend(anchor, Line::Insert));
         }
     }
 }
@@ -194,7 +183,7 @@ fn stale(
     drift.unexpected += stale.len();
     stale
         .iter()
-        .for_each(|chain| note(drift, || format!("unexpected chain {chain}")));
+        .for_each(|chain| drift.note(|| format!("unexpected chain {chain}")));
     remove(stale, steps);
 }
 
@@ -250,17 +239,10 @@ impl<'a> Seen<'a> {
             rest.sort_unstable();
             for (text, count) in rest {
                 drift.unexpected += count;
-                note(drift, || format!("unexpected in {table}: {text}"));
+                drift.note(|| format!("unexpected in {table}: {text}"));
                 let line = Line::DeleteListed(text.to_owned());
                 steps.extend(std::iter::repeat_n(Step { table, line }, count));
             }
         }
-    }
-}
-
-/// Examples are for a log line: some are enough.
-fn note(drift: &mut Drift, text: impl FnOnce() -> String) {
-    if drift.examples.len() < 8 {
-        drift.examples.push(text());
     }
 }

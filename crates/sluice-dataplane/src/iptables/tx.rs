@@ -299,6 +299,16 @@ pub struct Outcome {
     pub left_out: Vec<LeftOut>,
 }
 
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, left) in self.left_out.iter().enumerate() {
+            let comma = if index > 0 { "; " } else { "" };
+            write!(f, "{comma}{left}")?;
+        }
+        Ok(())
+    }
+}
+
 /// A service port whose rules the kernel or the tool refused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeftOut {

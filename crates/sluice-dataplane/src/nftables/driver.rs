@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use sluice_model::fact::Family;
 use sluice_netlink::nft::{
     Batch, CommitError, DataRef, ElementOp, ElementRef, Events, Rule, SetId as NetSet, Socket,
-    TableId, Verdict,
+    Verdict,
 };
 use sluice_netlink::{Errno, Error};
 
 use super::compile::Element;
-use super::element::{ChainId, Key, SetId, Value, record_chain};
+use super::element::{Key, SetId, Value, record_chain};
 use super::layout::{Packed, encode_endpoint, encode_key};
 use super::program::{REJECT, TABLE, kernel_option};
 use super::read;
-use super::rule::nft_family;
+use super::rule::table_id;
 use super::tx::{Forget, Observed, Op, Part, Tx};
 use sluice_model::route::At;
 
@@ -64,12 +64,12 @@ impl Driver {
         })
     }
 
-    /// Keeps this socket's group quiet during large changes of our own.
-    pub fn quieting(self, events: Events) -> Driver {
-        Driver {
-            events: Some(events),
-            ..self
-        }
+    /// Opens the change notifications of this network namespace, for somebody else to read; the
+    /// driver keeps them quiet during large changes of its own.
+    pub fn listen(&mut self) -> Result<Events, DriverError> {
+        let events = Events::open()?;
+        self.events = Some(events.share()?);
+        Ok(events)
     }
 
     /// The netlink port by which notifications name our own changes.
@@ -80,8 +80,11 @@ impl Driver {
     /// Reads both tables.
     pub fn read(&mut self) -> Result<Observed, DriverError> {
         let mut observed = Observed::default();
+        let tables = self.socket.tables()?;
         for (slot, family) in observed.tables.iter_mut().zip(Family::ALL) {
-            *slot = read::table(&mut self.socket, family)?;
+            if let Some(info) = read::find(&tables, family) {
+                *slot = Some(read::table(&mut self.socket, family, info)?);
+            }
         }
         Ok(observed)
     }
@@ -107,12 +110,7 @@ impl Driver {
     /// Removes both tables with all that is in them; gives back how many there were.
     pub fn remove_tables(&mut self) -> Result<usize, DriverError> {
         let tables = self.socket.tables()?;
-        let ours = |family: &Family| {
-            let family = Some(nft_family(*family));
-            tables
-                .iter()
-                .any(|table| table.family == family && table.name == TABLE)
-        };
+        let ours = |family: &Family| read::find(&tables, *family).is_some();
         let part = |family| Part {
             family,
             ops: vec![Op::DeleteTable],
@@ -170,10 +168,7 @@ impl Driver {
         for ((family, seconds), forgets) in wanted {
             let set = SetId::Affinity(seconds);
             let name = set.to_string();
-            let table = TableId {
-                family: nft_family(family),
-                name: TABLE,
-            };
+            let table = table_id(family);
             let elements = self
                 .socket
                 .elements_as(NetSet { table, name: &name }, |element| {
@@ -200,10 +195,7 @@ impl Driver {
     fn sweep(&mut self, part: &Part) {
         let mut batch = Batch::new();
         for (tag, chain) in part.sweep.iter().enumerate() {
-            let table = TableId {
-                family: nft_family(part.family),
-                name: TABLE,
-            };
+            let table = table_id(part.family);
             batch.delete_chain(table, &chain.to_string(), tag as u32);
         }
         // Idle chains do no harm: the next full comparison finds and deletes those that stay.
@@ -248,10 +240,7 @@ impl<'a> Encoder<'a> {
 
     fn op(&mut self, family: Family, op: &'a Op) {
         let tag = self.place(family, Some(op), 0);
-        let table = TableId {
-            family: nft_family(family),
-            name: TABLE,
-        };
+        let table = table_id(family);
         let batch = &mut self.batch;
         match op {
             Op::AddTable => batch.add_table(table, Some("services, by Sluice kube-proxy"), tag),
@@ -290,10 +279,7 @@ impl<'a> Encoder<'a> {
         elements: &[Element],
         op: Option<&'a Op>,
     ) {
-        let table = TableId {
-            family: nft_family(family),
-            name: TABLE,
-        };
+        let table = table_id(family);
         let mut first = 0;
         for run in elements.chunk_by(|a, b| a.0.0 == b.0.0) {
             let name = run[0].0.0.to_string();
@@ -345,7 +331,7 @@ fn encode_element(op: ElementOp, ((_, key), value): &Element) -> Encoded {
         // The kernel finds an element by its key alone.
         (ElementOp::Delete | ElementOp::Destroy, _)
         | (ElementOp::Add, Value::Member | Value::Foreign) => Bytes::None,
-        (ElementOp::Add, Value::Goto(chain)) => Bytes::Verdict(goto(*chain)),
+        (ElementOp::Add, Value::Goto(chain)) => Bytes::Verdict(Verdict::Goto(chain.to_string())),
         (ElementOp::Add, Value::Record(seconds)) => {
             Bytes::Verdict(Verdict::Goto(record_chain(*seconds)))
         }
@@ -354,10 +340,6 @@ fn encode_element(op: ElementOp, ((_, key), value): &Element) -> Encoded {
         (ElementOp::Add, Value::Endpoint(ip, port)) => Bytes::Value(encode_endpoint(*ip, *port)),
     };
     Encoded { key, end, data }
-}
-
-fn goto(chain: ChainId) -> Verdict {
-    Verdict::Goto(chain.to_string())
 }
 
 /// Names the object that the kernel did not take.
@@ -382,20 +364,7 @@ fn explain(places: &[Place<'_>], source: CommitError) -> DriverError {
 }
 
 fn describe(op: &Op, element: Option<usize>) -> String {
-    let elements: &[Element] = match op {
-        Op::Add(elements) | Op::Remove(elements) => elements,
-        Op::AddTable
-        | Op::DeleteTable
-        | Op::AddSet(_)
-        | Op::DeleteSet(_)
-        | Op::AddChain(_)
-        | Op::FlushChain(_)
-        | Op::DeleteChain(_)
-        | Op::AddRule(_)
-        | Op::RemoveForeign(_)
-        | Op::Forget(_) => &[],
-    };
-    match element.and_then(|index| elements.get(index)) {
+    match element.and_then(|index| op.elements()?.get(index)) {
         Some(((set, key), value)) => format!("{op}: {set} {key}: {value}"),
         None => op.to_string(),
     }

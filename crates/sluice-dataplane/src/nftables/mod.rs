@@ -19,10 +19,11 @@ pub mod rule;
 mod table;
 pub mod tx;
 
+use sluice_model::fact::Family;
 use sluice_model::route::Changes;
 
 use crate::drift::Drift;
-use resync::{FAMILIES, slot_hints};
+use resync::slot_hints;
 use table::Table;
 use tx::{Observed, Tx};
 
@@ -36,20 +37,24 @@ impl Compiler {
     /// Empty tables. `mark` is the one-bit packet mark that asks for masquerade.
     pub fn new(mark: u32) -> Compiler {
         Compiler {
-            tables: FAMILIES.map(|family| Table::new(family, mark)),
+            tables: Family::ALL.map(|family| Table::new(family, mark)),
         }
     }
 
     /// Takes changes in; the result carries exactly them out on a kernel that holds what was
     /// intended before.
     pub fn update(&mut self, changes: &Changes) -> Tx {
-        let parts = self.tables.iter_mut().zip(FAMILIES).map(|(table, family)| {
-            let node = changes.node[family as usize].as_ref();
-            table.update(
-                node,
-                changes.routes.iter().filter(|c| c.family() == Some(family)),
-            )
-        });
+        let parts = self
+            .tables
+            .iter_mut()
+            .zip(Family::ALL)
+            .map(|(table, family)| {
+                let node = changes.node[family as usize].as_ref();
+                table.update(
+                    node,
+                    changes.routes.iter().filter(|c| c.family() == Some(family)),
+                )
+            });
         Tx {
             parts: parts
                 .filter(|p| !p.ops.is_empty() || !p.sweep.is_empty())
@@ -60,7 +65,7 @@ impl Compiler {
     /// Takes changes in before a [`Compiler::resync`] with the same observation. Endpoints keep
     /// the slots that they have in the kernel.
     pub fn adopt(&mut self, changes: &Changes, observed: &Observed) {
-        for (table, family) in self.tables.iter_mut().zip(FAMILIES) {
+        for (table, family) in self.tables.iter_mut().zip(Family::ALL) {
             let hints = slot_hints(observed.table(family));
             let node = changes.node[family as usize].as_ref();
             let routes = changes.routes.iter().filter(|c| c.family() == Some(family));
@@ -72,7 +77,7 @@ impl Compiler {
     pub fn resync(&mut self, observed: &Observed) -> (Tx, [Drift; 2]) {
         let mut drifts = [Drift::default(), Drift::default()];
         let mut tx = Tx::default();
-        for (table, family) in self.tables.iter_mut().zip(FAMILIES) {
+        for (table, family) in self.tables.iter_mut().zip(Family::ALL) {
             let (part, drift) = table.resync(observed.table(family));
             drifts[family as usize] = drift;
             if !part.ops.is_empty() {

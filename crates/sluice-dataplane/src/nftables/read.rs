@@ -9,26 +9,29 @@ use sluice_netlink::nft::{
 use super::compile::Element;
 use super::element::{ChainId, SetId, Value, parse_record_chain};
 use super::layout::{decode_endpoint, decode_key, definition};
-use super::program::{Program, REJECT, TABLE};
-use super::rule::nft_family;
+use super::program::{Program, REJECT};
+use super::rule::table_id;
 use super::tx::{Activity, ForeignElement, ObservedTable};
 
 /// `NFT_TABLE_F_DORMANT`.
 const DORMANT: u32 = 1;
 
-/// Everything in a family's table; `None` where there is no such table.
-pub(super) fn table(socket: &mut Socket, family: Family) -> Result<Option<ObservedTable>, Error> {
-    let table = TableId {
-        family: nft_family(family),
-        name: TABLE,
-    };
-    let tables = socket.tables()?;
-    let ours = |t: &&TableInfo| t.family == Some(table.family) && t.name == TABLE;
-    let Some(there) = tables.iter().find(ours) else {
-        return Ok(None);
-    };
+/// Our table of a family among all tables.
+pub(super) fn find(tables: &[TableInfo], family: Family) -> Option<&TableInfo> {
+    let table = table_id(family);
+    let ours = |t: &&TableInfo| t.family == Some(table.family) && t.name == table.name;
+    tables.iter().find(ours)
+}
+
+/// Everything in a family's table.
+pub(super) fn table(
+    socket: &mut Socket,
+    family: Family,
+    info: &TableInfo,
+) -> Result<ObservedTable, Error> {
+    let table = table_id(family);
     let mut observed = ObservedTable {
-        activity: match there.flags & DORMANT {
+        activity: match info.flags & DORMANT {
             0 => Activity::Active,
             _ => Activity::Dormant,
         },
@@ -42,7 +45,7 @@ pub(super) fn table(socket: &mut Socket, family: Family) -> Result<Option<Observ
             elements(socket, table, (family, id), &mut observed)?;
         }
     }
-    Ok(Some(observed))
+    Ok(observed)
 }
 
 fn program(socket: &mut Socket, table: TableId<'_>) -> Result<Program, Error> {

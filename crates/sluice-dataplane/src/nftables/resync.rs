@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use sluice_model::fact::{Family, Protocol};
+use sluice_model::fact::Protocol;
 use sluice_model::route::{At, Backend};
 
 use super::compile::Element;
@@ -254,6 +254,3 @@ pub(super) fn slot_hints(table: Option<&ObservedTable>) -> SlotHints {
     }
     hints
 }
-
-/// The families in the order of [`super::tx::Observed`].
-pub(super) const FAMILIES: [Family; 2] = Family::ALL;

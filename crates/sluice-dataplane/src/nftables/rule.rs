@@ -13,6 +13,7 @@ use sluice_netlink::nft::{
 };
 
 use super::element::SetId;
+use super::program::TABLE;
 
 /// Whether a match must hold or must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -421,6 +422,14 @@ pub fn octets(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}
+
+/// Our table of an IP family.
+pub fn table_id(family: Family) -> nft::TableId<'static> {
+    nft::TableId {
+        family: nft_family(family),
+        name: TABLE,
     }
 }
 

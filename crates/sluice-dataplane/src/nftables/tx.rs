@@ -77,8 +77,13 @@ pub enum Op {
 
 impl Op {
     fn weight(&self) -> usize {
+        self.elements().map_or(1, <[Element]>::len)
+    }
+
+    /// The elements that it adds or deletes; `None` for operations on one object.
+    pub(super) fn elements(&self) -> Option<&[Element]> {
         match self {
-            Op::Add(elements) | Op::Remove(elements) => elements.len(),
+            Op::Add(elements) | Op::Remove(elements) => Some(elements),
             Op::AddTable
             | Op::DeleteTable
             | Op::AddSet(_)
@@ -88,7 +93,7 @@ impl Op {
             | Op::DeleteChain(_)
             | Op::AddRule(_)
             | Op::RemoveForeign(_)
-            | Op::Forget(_) => 1,
+            | Op::Forget(_) => None,
         }
     }
 }

@@ -4,10 +4,9 @@ use std::fmt;
 
 use anyhow::{Context, Result, bail};
 use sluice_dataplane::iptables::driver::Choice;
-use sluice_dataplane::iptables::ground::{LocalhostNodePorts, Options};
+use sluice_dataplane::iptables::ground::LocalhostNodePorts;
 use sluice_dataplane::iptables::tool::Backend as Tools;
-use sluice_dataplane::mode::{Compiler, Driver};
-use sluice_dataplane::{iptables, nftables};
+use sluice_dataplane::mode::{Compiler, Dataplane, Driver};
 use sluice_model::route::Changes;
 use sluice_proxy::sandbox::{Place, World};
 
@@ -39,29 +38,14 @@ impl ModeName {
         }
     }
 
-    fn open(self, mark: u32) -> Result<(Compiler, Driver)> {
-        let tools = match self {
-            ModeName::Nftables => {
-                let compiler = nftables::Compiler::new(mark);
-                let driver = nftables::driver::Driver::open()?;
-                return Ok((
-                    Compiler::Nftables(Box::new(compiler)),
-                    Driver::Nftables(Box::new(driver)),
-                ));
-            }
-            ModeName::IptablesNft => Tools::Nft,
-            ModeName::IptablesLegacy => Tools::Legacy,
-        };
-        let driver = iptables::driver::Driver::open(Choice::Fixed(tools))?;
-        let options = Options {
-            localhost: LocalhostNodePorts::Closed,
-            source_ports: driver.source_ports(),
-            ..Options::with_mark(mark)
-        };
-        Ok((
-            Compiler::Iptables(Box::new(iptables::Compiler::new(&options))),
-            Driver::Iptables(Box::new(driver)),
-        ))
+    fn dataplane(self) -> Dataplane {
+        let iptables =
+            |tools| Dataplane::Iptables(Choice::Fixed(tools), LocalhostNodePorts::Closed);
+        match self {
+            ModeName::Nftables => Dataplane::Nftables,
+            ModeName::IptablesNft => iptables(Tools::Nft),
+            ModeName::IptablesLegacy => iptables(Tools::Legacy),
+        }
     }
 }
 
@@ -85,7 +69,8 @@ impl OnNode {
         let Some(mark) = 1_u32.checked_shl(masquerade_bit.into()) else {
             bail!("config: masqueradeBit {masquerade_bit} is not within 0..=31");
         };
-        let (compiler, driver) = sandbox.run_in(Place::Node, move || name.open(mark))??;
+        let (compiler, driver) =
+            sandbox.run_in(Place::Node, move || name.dataplane().open(mark))??;
         Ok(OnNode {
             compiler,
             driver: Some(driver),

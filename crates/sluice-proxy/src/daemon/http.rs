@@ -2,7 +2,8 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -14,6 +15,7 @@ use tokio::sync::watch;
 
 use super::clock::Clock;
 use crate::engine::{Health, Moment};
+use crate::logging::rfc3339;
 
 /// What the answers are made from.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +33,7 @@ const BIND_RETRY: Duration = Duration::from_secs(5);
 
 /// Serves for ever; a failed bind is logged and tried again every 5 s, as kube-proxy does.
 pub(super) async fn serve(address: SocketAddr, clock: Clock, vitals: watch::Receiver<Vitals>) {
-    let slots = std::sync::Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
+    let slots = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
     loop {
         let listener = match listen(address) {
             Ok(listener) => listener,
@@ -45,7 +47,7 @@ pub(super) async fn serve(address: SocketAddr, clock: Clock, vitals: watch::Rece
         };
         tracing::info!("Health server listens on {address}");
         loop {
-            let Ok(slot) = std::sync::Arc::clone(&slots).acquire_owned().await else {
+            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
                 return;
             };
             match listener.accept().await {
@@ -155,9 +157,4 @@ fn respond(status: StatusCode, body: String) -> Response<Full<Bytes>> {
         header::HeaderValue::from_static("nosniff"),
     );
     response
-}
-
-/// UTC in RFC 3339 with nanoseconds.
-fn rfc3339(time: SystemTime) -> String {
-    crate::logging::rfc3339(time)
 }

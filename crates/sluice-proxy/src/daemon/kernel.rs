@@ -3,7 +3,6 @@
 
 use std::sync::mpsc;
 use std::thread;
-use std::time::Instant;
 
 use sluice_dataplane::mode::{Driver, DriverError, Tx};
 
@@ -49,10 +48,6 @@ impl Kernel {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "how long a commit took is measured here"
-)]
 fn run(
     mut driver: Driver,
     work: &mpsc::Receiver<Job>,
@@ -77,18 +72,12 @@ fn run(
             },
             Job::Read => Input::Observed(driver.read().map(Box::new).map_err(failure)),
             Job::Commit(tx) => {
-                let start = Instant::now();
                 let operations = tx.len();
-                Input::Committed(
-                    driver
-                        .commit(&tx)
-                        .map(|outcome| Report {
-                            operations,
-                            took: start.elapsed(),
-                            outcome,
-                        })
-                        .map_err(failure),
-                )
+                let report = |outcome| Report {
+                    operations,
+                    outcome,
+                };
+                Input::Committed(driver.commit(&tx).map(report).map_err(failure))
             }
         };
         if reply.send(answer).is_err() {

@@ -20,14 +20,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use sluice_dataplane::mode::Dataplane;
 use sluice_model::fact::Fact;
 use sluice_model::settings::Settings;
 use sluice_source::api::ApiOptions;
 use tokio::sync::{mpsc as feed, oneshot, watch};
 
 use crate::engine::Pace;
-
-pub use dataplane::Dataplane;
 
 /// What a running proxy needs to know.
 #[derive(Debug)]
@@ -49,6 +48,29 @@ pub struct DaemonOptions {
     /// Network namespace to work in; `None` is the current one.
     pub netns: Option<OwnedFd>,
 }
+
+impl DaemonOptions {
+    /// A proxy that is fed by hand ([`DaemonHandle::feed`]) in a network namespace, at its own
+    /// pace and with kube-proxy's default masquerade mark.
+    pub fn fed_by_hand(mode: Dataplane, settings: Settings, netns: OwnedFd) -> DaemonOptions {
+        DaemonOptions {
+            mode,
+            settings,
+            mark: DEFAULT_MARK,
+            pace: Pace {
+                min_sync_period: Duration::ZERO,
+                sync_period: Duration::from_secs(30),
+            },
+            manifests: None,
+            api: None,
+            healthz: None,
+            netns: Some(netns),
+        }
+    }
+}
+
+/// The mark of masqueradeBit 14, kube-proxy's default.
+pub const DEFAULT_MARK: u32 = 1 << 14;
 
 /// How far the proxy has got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::api;
 use super::clock::Clock;
-use super::dataplane::Opened;
+use super::dataplane::{self, Opened};
 use super::http::{self, Vitals};
 use super::kernel::{Job, Kernel};
 use super::watched::Watched;
@@ -105,8 +105,10 @@ struct Reactor {
     manifests: Option<Watched<ManifestSource>>,
     api: Option<ApiSource>,
     events: Option<(Watched<nft::Events>, u32)>,
-    look_every: Option<Duration>,
-    touched: Option<u32>,
+    /// Beats where rules must be looked after.
+    look: Option<tokio::time::Interval>,
+    /// Somebody else's transaction touches our tables; its end names who it is.
+    touched: bool,
     addresses: Watched<rt::Watch>,
     rt: rt::Socket,
     wake: Option<Moment>,
@@ -126,8 +128,8 @@ impl Reactor {
             compiler,
             driver,
             events,
-        } = options.mode.open(options.mark)?;
-        let look_every = driver.must_look().then_some(LOOK_EVERY);
+        } = dataplane::open(options.mode, options.mark)?;
+        let look = driver.must_look().then(look_beat);
         let (reply, answers) = mpsc::unbounded_channel();
         let kernel = Kernel::start(driver, reply)?;
         let engine = Engine::new(Cluster::new(options.settings), compiler, options.pace);
@@ -147,8 +149,8 @@ impl Reactor {
             manifests: None,
             api: None,
             events,
-            look_every,
-            touched: None,
+            look,
+            touched: false,
             addresses: Watched::new(rt::Watch::open(rt::Topic::Addresses)?)?,
             rt: rt::Socket::open()?,
             wake: None,
@@ -228,7 +230,12 @@ impl Reactor {
                     None => std::future::pending().await,
                 }
             };
-            let look = sleep(self.look_every);
+            let look = async {
+                match &mut self.look {
+                    Some(beat) => drop(beat.tick().await),
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 Some(answer) = self.answers.recv() => self.step(answer),
                 Some(batch) = facts => {
@@ -278,13 +285,13 @@ impl Reactor {
                 nft::Event::Object { table, portid, .. } => {
                     // Port 0 is the kernel itself: an affinity entry that a packet made.
                     if table == TABLE && portid != 0 && portid != own_port {
-                        self.touched = Some(portid);
+                        self.touched = true;
                     }
                 }
                 nft::Event::Generation {
                     thread, process, ..
                 } => {
-                    if self.touched.take().is_some() {
+                    if std::mem::take(&mut self.touched) {
                         let pid = thread;
                         self.step(Input::Foreign(Intruder { pid, process }));
                     }
@@ -349,11 +356,11 @@ impl Reactor {
     }
 }
 
-async fn sleep(pause: Option<Duration>) {
-    match pause {
-        Some(pause) => tokio::time::sleep(pause).await,
-        None => std::future::pending().await,
-    }
+/// A beat of its own rather than a pause after other news, which could go on without end.
+fn look_beat() -> tokio::time::Interval {
+    let mut beat = tokio::time::interval(LOOK_EVERY);
+    beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    beat
 }
 
 async fn sleep_until(clock: Clock, wake: Option<Moment>) {

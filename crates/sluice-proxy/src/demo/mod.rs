@@ -20,9 +20,9 @@ use anyhow::Context as _;
 
 use sluice_dataplane::iptables::driver::Choice;
 use sluice_dataplane::iptables::ground::LocalhostNodePorts;
+use sluice_dataplane::mode::Dataplane;
 
 use crate::config::Mode;
-use crate::daemon::Dataplane;
 use crate::sandbox::{Privilege, World, enter_user_namespace};
 
 use cast::Cast;

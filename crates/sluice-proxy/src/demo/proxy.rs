@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
+use sluice_dataplane::mode::Dataplane;
 use sluice_model::fact::Fact;
 use sluice_model::settings::Settings;
 
-use crate::daemon::{DaemonHandle, DaemonOptions, Dataplane};
-use crate::engine::Pace;
+use crate::daemon::{DaemonHandle, DaemonOptions};
 use crate::sandbox::{Place, World};
 
 /// How long a change may take to reach the kernel before the demonstration gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// kube-proxy's default masqueradeBit is 14.
-const MARK: u32 = 1 << 14;
 
 /// The proxy on the sandbox's node.
 #[derive(Debug)]
@@ -27,19 +24,8 @@ impl Proxy {
         mode: Dataplane,
         settings: Settings,
     ) -> anyhow::Result<Proxy> {
-        let daemon = DaemonHandle::start(DaemonOptions {
-            mode,
-            settings,
-            mark: MARK,
-            pace: Pace {
-                min_sync_period: Duration::ZERO,
-                sync_period: Duration::from_secs(30),
-            },
-            manifests: None,
-            api: None,
-            healthz: None,
-            netns: Some(world.netns_fd(Place::Node)?.try_clone_to_owned()?),
-        })?;
+        let netns = world.netns_fd(Place::Node)?.try_clone_to_owned()?;
+        let daemon = DaemonHandle::start(DaemonOptions::fed_by_hand(mode, settings, netns))?;
         Ok(Proxy { daemon })
     }
 

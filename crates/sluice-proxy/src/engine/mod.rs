@@ -15,7 +15,8 @@ use sluice_dataplane::drift::Drift;
 use sluice_dataplane::mode::{Compiler, Observed, Outcome, Tx};
 use sluice_model::cluster::Cluster;
 use sluice_model::fact::{Fact, Family};
-use sluice_model::route::{Changes, Notice};
+use sluice_model::name::ObjectKey;
+use sluice_model::route::{Changes, HealthCheck, Notice};
 
 pub use health::{FamilyHealth, Health};
 
@@ -61,17 +62,14 @@ pub enum Effect {
 }
 
 /// A commit that the kernel took, or a comparison that found nothing to do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settled {
     /// Kernel objects written; 0 where everything was in place already.
     pub operations: usize,
     /// Trigger times (Unix nanoseconds) of the slices whose change is now in effect.
     pub triggers: Vec<i64>,
     /// Health-check node ports to serve from now on.
-    pub health: Vec<(
-        sluice_model::name::ObjectKey,
-        Option<sluice_model::route::HealthCheck>,
-    )>,
+    pub health: Vec<(ObjectKey, Option<HealthCheck>)>,
 }
 
 /// Something worth a log line.
@@ -132,8 +130,6 @@ pub struct Failure {
 pub struct Report {
     /// Kernel objects written.
     pub operations: usize,
-    /// From start to acknowledgement.
-    pub took: Duration,
     /// What was left out; everything else is in force.
     pub outcome: Outcome,
 }
@@ -201,11 +197,7 @@ impl Engine {
             not_before: Moment::default(),
             last_repair: None,
             retry: RETRY_MIN,
-            pending: Settled {
-                operations: 0,
-                triggers: Vec::new(),
-                health: Vec::new(),
-            },
+            pending: Settled::default(),
             health: Health::new(pace.sync_period),
         }
     }
@@ -318,12 +310,7 @@ impl Engine {
         let pace = now.after(self.pace.min_sync_period);
         self.not_before = self.not_before.max(pace);
         self.health.updated(now);
-        let empty = Settled {
-            operations: 0,
-            triggers: Vec::new(),
-            health: Vec::new(),
-        };
-        let settled = std::mem::replace(&mut self.pending, empty);
+        let settled = std::mem::take(&mut self.pending);
         if !self.started {
             self.started = true;
             let routes = self.cluster.routes().count();

@@ -4,12 +4,12 @@ use sluice_dataplane::nftables::Compiler;
 use sluice_dataplane::nftables::driver::Driver;
 use sluice_model::cluster::Cluster;
 use sluice_model::fact::Fact;
+use sluice_proxy::daemon::DEFAULT_MARK;
 use sluice_proxy::sandbox::Namespace;
 
 use crate::changes::pick;
 use crate::figures::{Shares, median, timed};
 use crate::fleet::{Fleet, Size};
-use crate::subject::MARK;
 
 struct Stages {
     cluster: Cluster,
@@ -23,7 +23,7 @@ pub(crate) fn measure(size: Size, repetitions: u32) -> anyhow::Result<[Shares; 2
     namespace.run(move || {
         let mut stages = Stages {
             cluster: Cluster::new(Fleet::settings()),
-            compiler: Compiler::new(MARK),
+            compiler: Compiler::new(DEFAULT_MARK),
             driver: Driver::open()?,
         };
         let mut fleet = Fleet::new(size);

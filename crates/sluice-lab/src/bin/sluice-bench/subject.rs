@@ -3,18 +3,15 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use sluice_dataplane::mode::Dataplane;
 use sluice_model::fact::Fact;
 use sluice_model::settings::Settings;
-use sluice_proxy::daemon::{DaemonHandle, DaemonOptions, Dataplane, Progress};
-use sluice_proxy::engine::Pace;
+use sluice_proxy::daemon::{DaemonHandle, DaemonOptions, Progress};
 
 use crate::figures::timed;
 
 /// No change takes as long.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// kube-proxy's default masqueradeBit is 14.
-pub(crate) const MARK: u32 = 1 << 14;
 
 /// A proxy in a network namespace.
 #[derive(Debug)]
@@ -24,19 +21,8 @@ pub(crate) struct Subject {
 
 impl Subject {
     pub(crate) fn start(netns: OwnedFd, settings: Settings) -> anyhow::Result<Subject> {
-        let daemon = DaemonHandle::start(DaemonOptions {
-            mode: Dataplane::Nftables,
-            settings,
-            mark: MARK,
-            pace: Pace {
-                min_sync_period: Duration::ZERO,
-                sync_period: Duration::from_secs(30),
-            },
-            manifests: None,
-            api: None,
-            healthz: None,
-            netns: Some(netns),
-        })?;
+        let options = DaemonOptions::fed_by_hand(Dataplane::Nftables, settings, netns);
+        let daemon = DaemonHandle::start(options)?;
         Ok(Subject { daemon })
     }
 
